@@ -1,0 +1,33 @@
+// One element of an AdamW or LAMB step.
+//
+//   g = clip * gradient
+//   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
+//   u = (m / c1) / (sqrt(v / c2) + eps), c1 = 1 - beta1^t, c2 = 1 - beta2^t (both 1 without bias correction)
+//   AdamW (Loshchilov & Hutter 2019)   p = p (1 - lr wd) - lr u
+//   LAMB (You et al. 2020, as apex FusedLAMB)   p = p - lr r (u + wd p), r = |p| / |u + wd p| where wd is not 0
+// Not for: loops or tensors. Thread rule: pure functions.
+#pragma once
+
+#include "layers/math/scalar.h"
+
+namespace tempo::layers::math {
+
+/// The numbers all elements of a tensor share in one step.
+struct AdamScalars {
+  float beta1;
+  float beta2;
+  float one_minus_beta1;  // rounded once from double: 1 - float(beta2) loses three digits
+  float one_minus_beta2;
+  float inverse_c1;
+  float inverse_sqrt_c2;
+  float eps;
+};
+
+/// Moves the moments and returns u.
+TEMPO_HOST_DEVICE float adam_direction(const AdamScalars& s, float grad, float& moment, float& variance) {
+  moment = std::fma(s.beta1, moment, s.one_minus_beta1 * grad);
+  variance = std::fma(s.beta2, variance, s.one_minus_beta2 * grad * grad);
+  return moment * s.inverse_c1 / std::fma(std::sqrt(variance), s.inverse_sqrt_c2, s.eps);
+}
+
+}  // namespace tempo::layers::math

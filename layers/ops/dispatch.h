@@ -1,0 +1,69 @@
+// How an operator is called and registered.
+//
+// Every operator is one C++ function that checks, allocates and then lets `on_device` run a loop, launch a kernel or, for meta
+// tensors, do nothing. It is registered under each device's key: memory is the same everywhere by construction.
+// Not for: users of operators (ops.h). Thread rule: as ATen's dispatcher.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace tempo::layers {
+
+/// The operator `tempo::NAME` as a typed handle. Signature is its C++ signature; a mismatch with the schema throws.
+template <typename Signature>
+c10::TypedOperatorHandle<Signature> find_operator(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+/// Calls `tempo::NAME`, looked up once, with the signature of the function that implements it.
+#define TEMPO_CALL(name, ...)                                                           \
+  ([&]() -> decltype(auto) {                                                            \
+    static const auto handle = find_operator<decltype(name##_kernel)>("tempo::" #name); \
+    return handle.call(__VA_ARGS__);                                                    \
+  }())
+
+/// Registers NAME_kernel as the implementation of tempo::NAME on every device there is.
+#define TEMPO_REGISTER(name)                                                      \
+  TORCH_LIBRARY_IMPL(tempo, CPU, library) { library.impl(#name, name##_kernel); } \
+  TORCH_LIBRARY_IMPL(tempo, Meta, library) { library.impl(#name, name##_kernel); }
+
+/// Runs `cpu` for a CPU tensor, nothing for a meta tensor.
+template <typename Cpu>
+void on_device(const at::Tensor& tensor, Cpu&& cpu) {
+  if (tensor.is_meta() || tensor.numel() == 0) return;
+  TORCH_CHECK(tensor.is_cpu(), "tempo has no kernel for a tensor on ", tensor.device());
+  cpu();
+}
+
+/// Calls `run` with a null pointer of the tensor's element type: float or double.
+template <typename Run>
+void for_element_type(const at::Tensor& tensor, Run&& run) {
+  if (tensor.scalar_type() == at::kFloat) {
+    run(static_cast<float*>(nullptr));
+  } else {
+    TORCH_CHECK(tensor.scalar_type() == at::kDouble, "tempo operators take float32 or float64, got ",
+                tensor.scalar_type());
+    run(static_cast<double*>(nullptr));
+  }
+}
+
+/// Tables, parameters, masks and indices are read as they lie in memory; activations are made contiguous by the operators.
+inline void check_contiguous(const char* name, std::initializer_list<at::Tensor> tensors) {
+  for (const at::Tensor& tensor : tensors)
+    TORCH_CHECK(tensor.is_contiguous(), name, ": a tensor of ", tensor.sizes(), " is not contiguous");
+}
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+/// Every backward starts with this: our backward kernels have no derivative of their own.
+inline void refuse_double_backward(const char* name) {
+  TORCH_CHECK(!at::GradMode::is_enabled(), "tempo::", name,
+              " has no second derivative: call backward without create_graph");
+}
+
+}  // namespace tempo::layers

@@ -1,0 +1,49 @@
+// The schemas of all operators. Each x.cpp registers its kernels for CPU and Meta (x.cu and its caller: for CUDA).
+#include <torch/library.h>
+
+TORCH_LIBRARY(tempo, library) {
+  library.def("gelu(Tensor x, int form) -> Tensor");
+  library.def("gelu_backward(Tensor grad, Tensor x, int form) -> Tensor");
+
+  library.def("layer_norm(Tensor z, Tensor gamma, Tensor beta, float eps) -> (Tensor y, Tensor mean, Tensor rstd)");
+  library.def(
+      "layer_norm_backward(Tensor grad, Tensor z, Tensor mean, Tensor rstd, Tensor gamma) -> (Tensor, Tensor, Tensor)");
+
+  library.def(
+      "dropout(Tensor x, Tensor? residual, Tensor starts, Tensor ids, float drop_probability, int seed, int step, int "
+      "site)"
+      " -> (Tensor y, Tensor mask)");
+  library.def("dropout_backward(Tensor grad, Tensor mask, float drop_probability) -> Tensor");
+
+  library.def(
+      "attention(Tensor q, Tensor k, Tensor v, Tensor lengths, Tensor ids, int[] host_starts, int num_heads,"
+      " float drop_probability, int seed, int step, int site)"
+      " -> (Tensor context, Tensor probabilities, Tensor mask, Tensor dropped)");
+  library.def(
+      "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor probabilities, Tensor? mask, Tensor? "
+      "dropped,"
+      " Tensor lengths, int[] host_starts, int num_heads, float drop_probability) -> (Tensor, Tensor, Tensor)");
+
+  library.def(
+      "embedding_sum(Tensor word, Tensor position, Tensor token_type, Tensor token_ids, Tensor position_ids,"
+      " Tensor token_types) -> Tensor");
+  library.def("scatter_add_rows(Tensor grad, Tensor index, int num_rows) -> Tensor");
+  library.def("gather_rows(Tensor x, Tensor index) -> Tensor");
+
+  library.def(
+      "cross_entropy(Tensor logits, Tensor labels, int num_classes, int ignore_label)"
+      " -> (Tensor loss_sum, Tensor num_correct, Tensor log_sum_exp)");
+  library.def(
+      "cross_entropy_backward(Tensor grad, Tensor logits, Tensor labels, Tensor log_sum_exp, int num_classes,"
+      " int ignore_label) -> Tensor");
+
+  library.def("sum_of_squares(Tensor[] tensors) -> Tensor");
+  library.def(
+      "adamw_step_(Tensor(a!)[] parameters, Tensor[] gradients, Tensor(b!)[] moments, Tensor(c!)[] variances,"
+      " Tensor gradient_scale, float lr, float beta1, float beta2, float eps, float weight_decay, bool bias_correction,"
+      " int count) -> ()");
+  library.def(
+      "lamb_step_(Tensor(a!)[] parameters, Tensor(d!)[] gradients, Tensor(b!)[] moments, Tensor(c!)[] variances,"
+      " Tensor gradient_scale, float lr, float beta1, float beta2, float eps, float weight_decay, bool bias_correction,"
+      " int count) -> ()");
+}

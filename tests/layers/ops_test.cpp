@@ -1,0 +1,183 @@
+// Every operator against ATen on the inputs of op_cases.h.
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/op_cases.h"
+
+namespace tempo::testing {
+namespace {
+
+struct Result {
+  at::Tensor value;
+  Tensors grads;
+};
+
+/// Inputs in `type`, gradients wanted where the case says so.
+Tensors prepared(const OpCase& op, at::ScalarType type) {
+  Tensors inputs = op.inputs;
+  for (std::size_t i = 0; i < op.num_differentiable; ++i) {
+    inputs[i] = inputs[i].to(type).detach().clone().set_requires_grad(true);
+  }
+  return inputs;
+}
+
+at::Tensor cotangent(const at::Tensor& value) { return random(value.sizes(), 99).to(value.scalar_type()); }
+
+Result evaluate(const OpCase& op, const Apply& apply, Tensors inputs) {
+  const at::Tensor value = apply(inputs);
+  if (value.numel() > 0) value.backward(cotangent(value));
+  Result result{value.detach(), {}};
+  for (std::size_t i = 0; i < op.num_differentiable; ++i) {
+    result.grads.push_back(inputs[i].grad().defined() ? inputs[i].grad() : at::zeros_like(inputs[i]));
+  }
+  return result;
+}
+
+void expect_close(const at::Tensor& ours, const at::Tensor& reference, double tolerance, const std::string& what) {
+  ASSERT_EQ(ours.sizes(), reference.sizes()) << what;
+  if (ours.numel() == 0) return;
+  const at::Tensor wide = ours.to(at::kDouble);
+  const double scale = std::max(1.0, reference.abs().max().item<double>());
+  const double error = (wide - reference).abs().max().item<double>();
+  EXPECT_LE(error, tolerance * scale) << what << ", largest reference value " << scale;
+}
+
+class Operators : public ::testing::TestWithParam<OpCase> {};
+
+void compare_with_reference(const OpCase& op, at::ScalarType type, double tolerance) {
+  const Result reference = evaluate(op, op.reference, prepared(op, at::kDouble));
+  const Result ours = evaluate(op, op.ours, prepared(op, type));
+  expect_close(ours.value, reference.value, tolerance, "value");
+  for (std::size_t i = 0; i < ours.grads.size(); ++i) {
+    expect_close(ours.grads[i], reference.grads[i], tolerance * 4, "gradient of input " + std::to_string(i));
+  }
+}
+
+TEST_P(Operators, EqualATenInDouble) {
+  compare_with_reference(GetParam(), at::kDouble, tolerance_of(GetParam().name).float64);
+}
+
+TEST_P(Operators, EqualATenInFloat) {
+  compare_with_reference(GetParam(), at::kFloat, tolerance_of(GetParam().name).float32);
+}
+
+TEST_P(Operators, GiveEqualGradientsTwice) {
+  const OpCase& op = GetParam();
+  Tensors inputs = prepared(op, at::kFloat);
+  const at::Tensor value = op.ours(inputs);
+  if (value.numel() == 0) return;  // nothing to differentiate
+  value.backward(cotangent(value), /*retain_graph=*/true);
+  Tensors first;
+  for (std::size_t i = 0; i < op.num_differentiable; ++i) {
+    first.push_back(inputs[i].grad().clone());
+    inputs[i].mutable_grad().reset();
+  }
+  value.backward(cotangent(value));
+  for (std::size_t i = 0; i < op.num_differentiable; ++i)
+    EXPECT_TRUE(at::equal(first[i], inputs[i].grad())) << "input " << i;
+}
+
+TEST_P(Operators, GiveTheSameBitsOnOneThread) {
+  const OpCase& op = GetParam();
+  const int threads = at::get_num_threads();
+  const Result many = evaluate(op, op.ours, prepared(op, at::kFloat));
+  at::set_num_threads(1);
+  const Result one = evaluate(op, op.ours, prepared(op, at::kFloat));
+  at::set_num_threads(threads);
+  EXPECT_TRUE(at::equal(many.value, one.value));
+  // Matrix products are the BLAS's own; what is ours must not depend on threads.
+  if (op.name.find("linear") != std::string::npos) return;
+  for (std::size_t i = 0; i < one.grads.size(); ++i)
+    EXPECT_TRUE(at::equal(many.grads[i], one.grads[i])) << "input " << i;
+}
+
+TEST_P(Operators, HaveTheSameShapesOnMeta) {
+  const OpCase& op = GetParam();
+  const Result real = evaluate(op, op.ours, prepared(op, at::kFloat));
+  Tensors inputs = prepared(op, at::kFloat);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    inputs[i] = inputs[i].detach().to(at::kMeta).set_requires_grad(i < op.num_differentiable);
+  }
+  const at::Tensor value = op.ours(inputs);
+  ASSERT_TRUE(value.is_meta());
+  EXPECT_EQ(value.sizes(), real.value.sizes());
+  EXPECT_EQ(value.scalar_type(), real.value.scalar_type());
+  if (value.numel() == 0) return;
+  value.backward(at::empty_like(value));
+  for (std::size_t i = 0; i < op.num_differentiable; ++i) EXPECT_EQ(inputs[i].grad().sizes(), real.grads[i].sizes());
+}
+
+TEST_P(Operators, TakeTensorsOfAnyLayout) {
+  const OpCase& op = GetParam();
+  const Result plain = evaluate(op, op.ours, prepared(op, at::kFloat));
+  Tensors inputs = prepared(op, at::kFloat);
+  Tensors strided = inputs;
+  // Operators read activations of any strides; tables and parameters are contiguous, and that is checked.
+  if (inputs[0].dim() == 2) strided[0] = inputs[0].t().contiguous().t();
+  if (op.name == "embedding_sum") {
+    EXPECT_THROW(op.ours(strided), c10::Error);
+    return;
+  }
+  const at::Tensor value = op.ours(strided);
+  ASSERT_EQ(value.sizes(), plain.value.sizes());
+  expect_close(value.detach(), plain.value.to(at::kDouble), 2e-6, "value");
+}
+
+TEST_P(Operators, RefuseSecondDerivatives) {
+  const OpCase& op = GetParam();
+  const at::Tensor value = op.ours(prepared(op, at::kFloat));
+  if (value.numel() == 0) return;  // nothing to differentiate
+  EXPECT_THROW(value.backward(cotangent(value), /*retain_graph=*/true, /*create_graph=*/true), c10::Error);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Operators, ::testing::ValuesIn(op_cases()),
+                         [](const ::testing::TestParamInfo<OpCase>& tested) { return tested.param.name; });
+
+TEST(Attention, LeavesZerosWhereThereIsNothingToAttendTo) {
+  const layers::Sequences in = sequences({4, 4}, {0, 3}, {0, 1});
+  const at::Tensor x = random({8, 4}, 1).to(at::kFloat);
+  const at::Tensor context = layers::attention(x, x, x, 2, in, {});
+  EXPECT_TRUE(at::equal(context.narrow(0, 0, 4), at::zeros({4, 4})));
+  EXPECT_TRUE(at::equal(context[7], at::zeros({4})));
+  EXPECT_TRUE(at::isfinite(context).all().item<bool>());
+}
+
+TEST(CrossEntropy, CountsTheRowsWhoseLargestLogitIsTheLabels) {
+  at::Tensor logits = at::zeros({4, 6});
+  for (const std::int64_t row : {0, 1, 2, 3}) logits[row][row] = 5;
+  logits[1][5] = 9;  // a padding column never wins
+  const layers::CrossEntropy result = layers::cross_entropy(logits, whole({0, 1, 3, -100}), 5, -100);
+  EXPECT_EQ(result.num_correct.item<std::int64_t>(), 2);
+}
+
+TEST(CrossEntropy, IsZeroWithoutLabels) {
+  const at::Tensor logits = random({2, 5}, 3).to(at::kFloat).set_requires_grad(true);
+  const layers::CrossEntropy result = layers::cross_entropy(logits, whole({-100, -100}), 5, -100);
+  result.loss_sum.backward();
+  EXPECT_EQ(result.loss_sum.item<float>(), 0);
+  EXPECT_TRUE(at::equal(logits.grad(), at::zeros({2, 5})));
+}
+
+TEST(Dropout, DropsItsShareAndKeepsTheMean) {
+  const layers::Sequences in = sequences({256, 256}, {256, 256}, {0, 1});
+  const at::Tensor y = layers::dropout(at::ones({512, 1000}), in, {0.1, 1, 1, 1});
+  EXPECT_NEAR(y.eq(0).to(at::kDouble).mean().item<double>(), 0.1, 0.002);
+  EXPECT_NEAR(y.to(at::kDouble).mean().item<double>(), 1.0, 0.002);
+}
+
+TEST(Dropout, DependsOnSeedStepSiteAndExampleOnly) {
+  const at::Tensor ones = at::ones({4, 64});
+  const layers::Sequences in = sequences({4}, {4}, {17});
+  const at::Tensor base = layers::dropout(ones, in, {0.5, 1, 2, 3});
+  EXPECT_TRUE(at::equal(base, layers::dropout(ones, in, {0.5, 1, 2, 3})));
+  EXPECT_FALSE(at::equal(base, layers::dropout(ones, in, {0.5, 9, 2, 3})));
+  EXPECT_FALSE(at::equal(base, layers::dropout(ones, in, {0.5, 1, 9, 3})));
+  EXPECT_FALSE(at::equal(base, layers::dropout(ones, in, {0.5, 1, 2, 9})));
+  EXPECT_FALSE(at::equal(base, layers::dropout(ones, sequences({4}, {4}, {18}), {0.5, 1, 2, 3})));
+  // The same example as the second of a batch, with another one before it.
+  const layers::Sequences pair = sequences({2, 4}, {2, 4}, {5, 17});
+  EXPECT_TRUE(at::equal(base, layers::dropout(at::ones({6, 64}), pair, {0.5, 1, 2, 3}).narrow(0, 2, 4)));
+}
+
+}  // namespace
+}  // namespace tempo::testing
