@@ -1,0 +1,99 @@
+#include "model/durable_file.h"
+
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+namespace tempo::model {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const fs::path& path, const char* what) {
+  const int error = errno;
+  TORCH_CHECK(false, path.string(), " ", what, ": ", std::strerror(error), " (errno ", error, ")");
+}
+
+fs::path aside_of(const fs::path& path) {
+  return path.parent_path() / ("." + path.filename().string() + ".writing-" + std::to_string(::getpid()));
+}
+
+/// A rename is on the disk once its folder is.
+void flush_folder(const fs::path& path) {
+  const fs::path folder = path.empty() ? fs::path(".") : path;
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) fail(folder, "cannot be opened");
+  const int result = ::fsync(descriptor);
+  ::close(descriptor);
+  if (result != 0) fail(folder, "cannot be flushed");
+}
+
+fs::path without_trailing_slash(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
+
+}  // namespace
+
+DurableFile::DurableFile(fs::path path) : path_(std::move(path)), aside_(aside_of(path_)) {
+  descriptor_ = ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail(path_, "cannot be written");
+}
+
+DurableFile::~DurableFile() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(aside_.c_str());
+}
+
+void DurableFile::write(const void* data, std::size_t size) {
+  const char* from = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t written = ::write(descriptor_, from, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail(path_, "cannot be written");
+    from += written;
+    size -= static_cast<std::size_t>(written);
+  }
+}
+
+void DurableFile::commit() {
+  if (::fsync(descriptor_) != 0) fail(path_, "cannot be flushed");
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail(path_, "cannot be closed");
+  if (::rename(aside_.c_str(), path_.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(aside_.c_str());
+    errno = error;
+    fail(path_, "cannot be put in place");
+  }
+  flush_folder(path_.parent_path());
+}
+
+void write_durable_text(const fs::path& path, std::string_view text) {
+  DurableFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+DurableFolder::DurableFolder(fs::path target) : target_(without_trailing_slash(target)), aside_(aside_of(target_)) {
+  TORCH_CHECK_VALUE(!fs::exists(target_), target_.string(), " exists already; nothing was written");
+  std::error_code error;
+  if (target_.has_parent_path()) fs::create_directories(target_.parent_path(), error);
+  if (!error) fs::create_directory(aside_, error);
+  TORCH_CHECK(!error, target_.string(), " cannot be made: ", error.message(), " (errno ", error.value(), ")");
+}
+
+DurableFolder::~DurableFolder() {
+  std::error_code ignored;
+  if (!committed_) fs::remove_all(aside_, ignored);
+}
+
+void DurableFolder::commit() {
+  flush_folder(aside_);
+  if (::rename(aside_.c_str(), target_.c_str()) != 0) fail(target_, "cannot be put in place");
+  committed_ = true;
+  flush_folder(target_.parent_path());
+}
+
+}  // namespace tempo::model

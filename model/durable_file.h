@@ -1,0 +1,54 @@
+// Files and folders that are there whole or not at all: written beside their name, flushed to the disk, renamed.
+//
+// Not for: reading. Thread rule: one object, one thread.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string_view>
+
+namespace tempo::model {
+
+/// A file under construction. Without commit() nothing is left of it.
+class DurableFile {
+ public:
+  /// Throws c10::Error naming path and errno, as all members do.
+  explicit DurableFile(std::filesystem::path path);
+  ~DurableFile();
+  DurableFile(const DurableFile&) = delete;
+  DurableFile& operator=(const DurableFile&) = delete;
+
+  void write(const void* data, std::size_t size);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+
+  /// Flushes the file, gives it its name (replacing what had it) and flushes the folder.
+  void commit();
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path aside_;
+  int descriptor_ = -1;
+};
+
+/// Writes a small file at once.
+void write_durable_text(const std::filesystem::path& path, std::string_view text);
+
+/// A folder under construction: fill `path()`, then commit(). Without commit() nothing is left of it.
+class DurableFolder {
+ public:
+  /// `target` must not exist, its parents are made. Throws c10::ValueError if it exists, c10::Error for errno.
+  explicit DurableFolder(std::filesystem::path target);
+  ~DurableFolder();
+  DurableFolder(const DurableFolder&) = delete;
+  DurableFolder& operator=(const DurableFolder&) = delete;
+
+  const std::filesystem::path& path() const { return aside_; }
+  void commit();
+
+ private:
+  std::filesystem::path target_;
+  std::filesystem::path aside_;
+  bool committed_ = false;
+};
+
+}  // namespace tempo::model
