@@ -1,0 +1,321 @@
+#include "train/config_fields.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "model/config.h"
+
+namespace tempo::train {
+namespace {
+
+using model::Bounds;
+
+constexpr std::int64_t kMaxCount = 2'147'483'647;
+constexpr std::int64_t kMaxThreads = 4096;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+const std::vector<std::string> kLayerPresets = {"baseline"};
+const std::vector<std::string> kDevices = {"auto", "cpu", "cuda"};
+const std::vector<std::string> kPrecisions = {"fp32"};
+const std::vector<std::string> kOptimizers = {"adamw", "lamb"};
+const std::vector<std::pair<std::string, ScheduleKind>> kSchedules = {{"constant", ScheduleKind::kConstant},
+                                                                      {"linear", ScheduleKind::kLinear},
+                                                                      {"poly", ScheduleKind::kPoly},
+                                                                      {"cosine", ScheduleKind::kCosine}};
+const std::vector<std::pair<std::string, model::Family>> kFamilies = {{"bert", model::Family::kBert}};
+
+const Bounds<std::int64_t> kFromOne = {1, kMaxCount};
+const Bounds<double> kNotNegative = {0, kInfinity};
+const Bounds<double> kPositive = {0, kInfinity, true};
+const Bounds<double> kBetaBounds = {0, 1, false, true};
+
+/// Where a value lives in the tree: at(&RunConfig::train, &TrainConfig::steps)(config) is config.train.steps.
+template <typename Tree, typename Branch, typename T>
+auto at(Branch Tree::*branch, T Branch::*leaf) {
+  return [ branch, leaf ](auto& config) -> auto& { return config.*branch.*leaf; };
+}
+
+template <typename Tree, typename T>
+auto at(T Tree::*leaf) {
+  return [leaf](auto& config) -> auto& { return config.*leaf; };
+}
+
+std::string text_of(double value) { return model::number_text(value); }
+std::string text_of(std::int64_t value) { return std::to_string(value); }
+std::string text_of(std::uint64_t value) { return std::to_string(value); }
+
+/// JSON's quotes and escapes are YAML's too.
+std::string quoted_path(const std::filesystem::path& path) { return nlohmann::json(path.string()).dump(); }
+
+/// Completes a field whose value lives in the tree: how it is printed, and that its default is what a fresh tree
+/// prints.
+Field stored(Field field, std::function<std::string(const Draft&)> print) {
+  field.print = std::move(print);
+  field.fallback = field.print(Draft{});
+  return field;
+}
+
+template <typename T, typename At>
+Field number(std::string key, At where, Bounds<T> bounds, std::string sentence) {
+  Field field;
+  field.key = std::move(key);
+  field.allowed = (std::is_floating_point_v<T> ? "number, " : "whole number, ") + bounds.text();
+  field.sentence = std::move(sentence);
+  field.read = [=](Draft& draft, const WrittenValue& value) { where(draft) = read_number(value, bounds); };
+  return stored(std::move(field), [=](const Draft& draft) { return text_of(where(draft)); });
+}
+
+template <typename At>
+Field boolean(std::string key, At where, std::string sentence) {
+  Field field;
+  field.key = std::move(key);
+  field.allowed = "true | false";
+  field.sentence = std::move(sentence);
+  field.read = [=](Draft& draft, const WrittenValue& value) { where(draft) = read_boolean(value); };
+  return stored(std::move(field), [=](const Draft& draft) { return std::string(where(draft) ? "true" : "false"); });
+}
+
+template <typename At>
+Field choice(std::string key, At where, const std::vector<std::string>& names, std::string sentence) {
+  Field field;
+  field.key = std::move(key);
+  field.allowed = c10::Join(" | ", names);
+  field.sentence = std::move(sentence);
+  field.read = [=](Draft& draft, const WrittenValue& value) { where(draft) = read_choice(value, names); };
+  return stored(std::move(field), [=](const Draft& draft) { return where(draft); });
+}
+
+/// A choice that is stored as an enumerator.
+template <typename Enum, typename At>
+Field choice(std::string key, At where, const std::vector<std::pair<std::string, Enum>>& names, std::string sentence) {
+  std::vector<std::string> words;
+  words.reserve(names.size());
+  for (const auto& entry : names) words.push_back(entry.first);
+  Field field;
+  field.key = std::move(key);
+  field.allowed = c10::Join(" | ", words);
+  field.sentence = std::move(sentence);
+  field.read = [=](Draft& draft, const WrittenValue& value) {
+    const std::string word = read_choice(value, words);
+    for (const auto& [name, enumerator] : names) {
+      if (name == word) where(draft) = enumerator;
+    }
+  };
+  return stored(std::move(field), [=](const Draft& draft) {
+    for (const auto& [name, enumerator] : names) {
+      if (enumerator == where(draft)) return name;
+    }
+    return std::string();
+  });
+}
+
+Field required(Field field, std::string example) {
+  field.fallback.clear();
+  field.example = std::move(example);
+  return field;
+}
+
+Field resolved_into_others(Field field, std::string fallback) {
+  field.print = nullptr;
+  field.fallback = std::move(fallback);
+  return field;
+}
+
+template <typename T>
+Field model_number(const model::NumberField<T>& declared) {
+  Field field = number(std::string("model.") + declared.key, at(&RunConfig::model, declared.member), declared.bounds,
+                       declared.sentence);
+  if (declared.belongs_to_weights) field.hugging_face_key = declared.hugging_face_key;
+  return field;
+}
+
+Field model_activation() {
+  Field field =
+      choice("model.hidden_act", at(&RunConfig::model, &model::ModelConfig::hidden_act), model::activation_names(),
+             "Activation function; gelu is the exact one (erf), the others are its tanh form.");
+  field.hugging_face_key = "hidden_act";
+  return field;
+}
+
+void append_model(std::vector<Field>& fields) {
+  fields.push_back(
+      choice("model.family", at(&RunConfig::model, &model::ModelConfig::family), kFamilies, "Kind of model."));
+  fields.push_back(resolved_into_others(
+      choice("model.size", at(&Draft::model_size), model::size_names(model::Family::kBert),
+             "Named size: sets hidden_size, num_layers, num_heads and intermediate_size. Single keys override it."),
+      "base"));
+  for (const auto& declared : model::integer_fields()) fields.push_back(model_number(declared));
+  fields.push_back(model_activation());
+  for (const auto& declared : model::real_fields()) fields.push_back(model_number(declared));
+}
+
+Field data_shards() {
+  Field field;
+  field.key = "data.shards";
+  field.allowed = "path or list of paths";
+  field.sentence =
+      "HDF5 shards: files, patterns with * and ?, or folders, of which every *.hdf5 and *.h5 file is taken.";
+  field.read = [](Draft& draft, const WrittenValue& value) {
+    draft.data.shards.clear();
+    for (const auto& path : read_paths(value)) draft.data.shards.push_back(path.string());
+  };
+  field = stored(std::move(field), [](const Draft& draft) {
+    std::string text;
+    for (const std::string& shard : draft.data.shards) text += "\n    - " + quoted_path(shard);
+    return text;
+  });
+  return required(std::move(field), "data: {shards: [shards/*.hdf5]}");
+}
+
+void append_data(std::vector<Field>& fields) {
+  fields.push_back(data_shards());
+  fields.push_back(number("data.sequence_length", at(&RunConfig::data, &DataConfig::sequence_length),
+                          Bounds<std::int64_t>{0, kMaxCount},
+                          "Tokens of one example; 0: that of the shards. Shards of another length are refused."));
+  fields.push_back(number(
+      "data.max_predictions", at(&RunConfig::data, &DataConfig::max_predictions), Bounds<std::int64_t>{0, kMaxCount},
+      "Places for masked tokens in one example; 0: those of the shards. Fewer than a shard has are refused."));
+  fields.push_back(boolean("data.shuffle", at(&RunConfig::data, &DataConfig::shuffle),
+                           "Visit the examples of each epoch in another order, decided by train.seed."));
+}
+
+void append_train(std::vector<Field>& fields) {
+  constexpr auto train = &RunConfig::train;
+  using T = TrainConfig;
+  fields.push_back(
+      choice("train.device", at(train, &T::device), kDevices, "Where to compute; auto: on a GPU if there is one."));
+  fields.push_back(
+      choice("train.precision", at(train, &T::precision), kPrecisions, "Type of activations and gradients."));
+  fields.push_back(
+      required(number("train.global_batch", at(train, &T::global_batch), kFromOne, "Examples of one optimizer step."),
+               "train: {global_batch: 256}"));
+  fields.push_back(
+      number("train.micro_batch", at(train, &T::micro_batch), kFromOne,
+             "Examples that are computed at once; need not divide global_batch and does not change the result."));
+  fields.back().fallback = "global_batch, at most " + std::to_string(kLargestDefaultMicroBatch);
+  fields.push_back(required(number("train.steps", at(train, &T::steps), kFromOne, "Optimizer steps of the whole run."),
+                            "train: {steps: 1000}"));
+  fields.push_back(number("train.seed", at(train, &T::seed),
+                          Bounds<std::uint64_t>{0, std::numeric_limits<std::uint64_t>::max()},
+                          "Decides initial weights, dropout and the order of the data."));
+  fields.push_back(number("train.grad_clip", at(train, &T::grad_clip), kNotNegative,
+                          "Gradients whose global norm is larger are scaled down to it; 0: never."));
+  fields.push_back(number("train.threads", at(train, &T::threads), Bounds<std::int64_t>{0, kMaxThreads},
+                          "CPU threads; 0: every core that this process may use."));
+}
+
+Field optimizer_betas() {
+  Field field;
+  field.key = "optimizer.betas";
+  field.allowed = "two numbers, each " + kBetaBounds.text();
+  field.sentence = "Decay rates of the running means of the gradient and of its square.";
+  field.read = [](Draft& draft, const WrittenValue& value) {
+    const std::vector<double> betas = read_numbers(value, 2, kBetaBounds);
+    draft.optimizer.beta1 = betas[0];
+    draft.optimizer.beta2 = betas[1];
+  };
+  return stored(std::move(field), [](const Draft& draft) {
+    return "[" + text_of(draft.optimizer.beta1) + ", " + text_of(draft.optimizer.beta2) + "]";
+  });
+}
+
+void append_optimizer(std::vector<Field>& fields) {
+  constexpr auto optimizer = &RunConfig::optimizer;
+  using O = OptimizerConfig;
+  fields.push_back(choice("optimizer.name", at(optimizer, &O::name), kOptimizers, "Update rule."));
+  fields.push_back(
+      number("optimizer.lr", at(optimizer, &O::lr), kPositive, "Learning rate at the end of the warm-up."));
+  fields.push_back(number("optimizer.weight_decay", at(optimizer, &O::weight_decay), kNotNegative,
+                          "Decoupled weight decay, of tensors with two or more dimensions only."));
+  fields.push_back(optimizer_betas());
+  fields.push_back(
+      number("optimizer.eps", at(optimizer, &O::eps), kPositive, "Added to the root of the mean squared gradient."));
+  fields.push_back(boolean("optimizer.bias_correction", at(optimizer, &O::bias_correction),
+                           "Correct the running means for their start at zero."));
+}
+
+void append_schedule(std::vector<Field>& fields) {
+  constexpr auto schedule = &RunConfig::schedule;
+  using S = ScheduleConfig;
+  fields.push_back(
+      choice("schedule.name", at(schedule, &S::kind), kSchedules, "Course of the learning rate after the warm-up."));
+  fields.push_back(number("schedule.warmup_steps", at(schedule, &S::warmup_steps), kNotNegative,
+                          "Steps in which the learning rate rises to optimizer.lr; at most train.steps."));
+  fields.push_back(resolved_into_others(number("schedule.warmup_ratio", at(&Draft::warmup_ratio), Bounds<double>{0, 1},
+                                               "The warm-up as a share of train.steps, in place of warmup_steps."),
+                                        ""));
+  fields.push_back(number("schedule.min_lr", at(schedule, &S::min_lr), kNotNegative,
+                          "Learning rate that the decay does not go below; not for constant."));
+}
+
+Field init_from() {
+  Field field;
+  field.key = "init.from";
+  field.allowed = "path";
+  field.sentence =
+      "Folder (Hugging Face or checkpoint) whose weights the run starts from. Its config.json gives the model.";
+  field.read = [](Draft& draft, const WrittenValue& value) { draft.init.from = read_path(value); };
+  return stored(std::move(field),
+                [](const Draft& draft) { return draft.init.from ? quoted_path(*draft.init.from) : std::string(); });
+}
+
+Field run_dir() {
+  Field field;
+  field.key = "run.dir";
+  field.allowed = "path";
+  field.sentence = "Folder that the run writes, made by it.";
+  field.read = [](Draft& draft, const WrittenValue& value) { draft.run.dir = read_path(value); };
+  field.print = [](const Draft& draft) { return quoted_path(draft.run.dir); };
+  return required(std::move(field), "run: {dir: runs/first}");
+}
+
+void append_run(std::vector<Field>& fields) {
+  fields.push_back(run_dir());
+  fields.push_back(number("run.log_every", at(&RunConfig::run, &RunSection::log_every), kFromOne,
+                          "Steps from one line of the log to the next; the last step is always logged."));
+  fields.push_back(boolean("run.export", at(&RunConfig::run, &RunSection::export_model),
+                           "Write the trained model as a Hugging Face folder at the end."));
+  fields.push_back(boolean("run.overwrite", at(&RunConfig::run, &RunSection::overwrite),
+                           "Replace a run that is already in run.dir."));
+}
+
+std::vector<Field> declare() {
+  std::vector<Field> fields;
+  append_model(fields);
+  fields.push_back(choice("layers.preset", at(&RunConfig::layers_preset), kLayerPresets,
+                          "What the layers keep for the backward pass; baseline: what PyTorch keeps."));
+  append_data(fields);
+  append_train(fields);
+  append_optimizer(fields);
+  append_schedule(fields);
+  append_run(fields);
+  fields.push_back(init_from());
+  return fields;
+}
+
+}  // namespace
+
+const std::vector<Section>& config_sections() {
+  static const std::vector<Section> sections = {
+      {"model", "What is trained. Keys that are not written are those of size, or of BERT-base."},
+      {"layers", "How the model's layers compute."},
+      {"data",
+       "What it is trained on. Paths in a file start at its folder, on the command line at the working directory."},
+      {"train", "How long, in which pieces, and where."},
+      {"optimizer", "How gradients change the weights."},
+      {"schedule", "How the learning rate changes."},
+      {"run", "What is written, and where."},
+      {"init", "What the weights start from; without it they are drawn at random."},
+  };
+  return sections;
+}
+
+const std::vector<Field>& config_fields() {
+  static const std::vector<Field> fields = declare();
+  return fields;
+}
+
+}  // namespace tempo::train

@@ -1,0 +1,31 @@
+#include "train/optimizer.h"
+
+#include <ATen/ATen.h>
+
+namespace tempo::train {
+
+Optimizer::Optimizer(const OptimizerConfig& config, const model::Parameters& parameters) : config_(config) {
+  groups_[0].weight_decay = config.weight_decay;
+  for (const model::Parameter& parameter : parameters.all()) {
+    Group& group = groups_[parameter.value.dim() >= 2 ? 0 : 1];
+    group.parameters.push_back(parameter.value);
+    group.moments.push_back(at::zeros_like(parameter.value));
+    group.variances.push_back(at::zeros_like(parameter.value));
+    // Rows that only pad the vocabulary are not part of the model.
+    group.num_elements += parameter.value.numel() / parameter.value.size(0) * parameter.num_real_rows;
+  }
+}
+
+void Optimizer::step(double lr, const at::Tensor& gradient_scale) {
+  const at::NoGradGuard no_grad;
+  ++count_;
+  const auto update = config_.name == "lamb" ? &layers::lamb_step_ : &layers::adamw_step_;
+  for (Group& group : groups_) {
+    std::vector<at::Tensor> gradients;
+    for (const at::Tensor& parameter : group.parameters) gradients.push_back(parameter.grad());
+    update(group.parameters, gradients, group.moments, group.variances, gradient_scale,
+           {lr, config_.beta1, config_.beta2, config_.eps, group.weight_decay, config_.bias_correction, count_});
+  }
+}
+
+}  // namespace tempo::train

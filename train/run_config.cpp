@@ -1,0 +1,278 @@
+#include "train/run_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "train/config_fields.h"
+#include "train/config_reader.h"
+
+namespace tempo::train {
+namespace {
+
+constexpr const char* kWarmupSteps = "schedule.warmup_steps";
+constexpr const char* kWarmupRatio = "schedule.warmup_ratio";
+/// The keys that model.size stands for.
+constexpr const char* kSizeKeys[] = {"model.hidden_size", "model.num_layers", "model.num_heads",
+                                     "model.intermediate_size"};
+/// A product of ratio and steps this near to a whole number is that number: 0.29 x 100 is 29.
+constexpr double kWholeTolerance = 1e-9;
+
+const Field& field_of(const std::string& key) {
+  const auto& fields = config_fields();
+  return *std::find_if(fields.begin(), fields.end(), [&](const Field& field) { return field.key == key; });
+}
+
+/// What is written in the file and in the overrides: every key known, none twice, overrides in place of the file's
+/// values.
+class Written {
+ public:
+  Written(const std::filesystem::path& file, const std::vector<std::string>& overrides) : file_(file.string()) {
+    for (WrittenValue& value : read_yaml_file(file)) add(std::move(value));
+    for (const std::string& text : overrides) add(read_override(text));
+  }
+
+  const WrittenValue* find(const std::string& key) const {
+    const auto found = values_.find(key);
+    return found == values_.end() ? nullptr : &found->second;
+  }
+
+  bool has(const std::string& key) const { return find(key) != nullptr; }
+
+  /// The start of a message about the value of `key`, written or not.
+  std::string place(const std::string& key) const {
+    const WrittenValue* value = find(key);
+    return value != nullptr ? value->place : file_ + ": " + key;
+  }
+
+  const std::string& file() const { return file_; }
+
+ private:
+  void add(WrittenValue value) {
+    check_known(value);
+    if (value.key == kWarmupSteps) add_alternative(value, kWarmupRatio);
+    if (value.key == kWarmupRatio) add_alternative(value, kWarmupSteps);
+    const auto earlier = values_.find(value.key);
+    if (earlier != values_.end() && earlier->second.is_override) {
+      refuse(value.place, "is given twice; the first is " + earlier->second.place);
+    }
+    values_.insert_or_assign(value.key, value);
+  }
+
+  /// Two keys for one number: an override replaces the file's; otherwise only one may be there.
+  void add_alternative(const WrittenValue& value, const char* other) {
+    const auto found = values_.find(other);
+    if (found == values_.end()) return;
+    if (found->second.is_override == value.is_override) {
+      refuse(value.key_place, std::string("cannot be given together with ") + other + " (" + found->second.place + ")");
+    }
+    values_.erase(found);
+  }
+
+  static void check_known(const WrittenValue& value) {
+    std::vector<std::string> known;
+    for (const Field& field : config_fields()) known.push_back(field.key);
+    if (std::find(known.begin(), known.end(), value.key) != known.end()) return;
+    refuse(value.key_place, unknown_key_text(value.key, known));
+  }
+
+  std::string file_;
+  std::map<std::string, WrittenValue> values_;
+};
+
+void require_keys(const Written& written) {
+  std::string missing;
+  for (const Field& field : config_fields()) {
+    if (field.example.empty() || written.has(field.key)) continue;
+    missing += (missing.empty() ? "" : "; ") + field.key + " is missing, write for example " + field.example;
+  }
+  if (!missing.empty()) refuse(written.file(), missing);
+}
+
+/// The architecture before single keys change it.
+model::ModelConfig base_model(const Draft& draft, const Written& written) {
+  if (draft.init.from) {
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(*draft.init.from, ignored)) {
+      refuse(written.place("init.from"), "no such folder: " + draft.init.from->string());
+    }
+    return model::read_hugging_face_config(*draft.init.from);
+  }
+  if (!draft.model_size.empty()) return model::named_size(draft.model.family, draft.model_size);
+  return {};
+}
+
+bool agree(const Field& field, const Draft& one, const Draft& other) {
+  // Two names of one function.
+  if (field.key == "model.hidden_act") return one.model.activation() == other.model.activation();
+  return field.print(one) == field.print(other);
+}
+
+void refuse_clash(const std::string& place, const Field& field, const Draft& asked, const Draft& weights) {
+  refuse(place, field.key + " " + field.print(asked) + ", but the weights were made with " + field.hugging_face_key +
+                    " " + field.print(weights) + " (" + (*weights.init.from / "config.json").string() + ")");
+}
+
+/// model.size beside init.from must agree with it, and must have an effect on some key.
+void check_size(const Draft& draft, const Draft& base, const Written& written) {
+  if (!written.has("model.size")) return;
+  Draft named = draft;
+  named.model = model::named_size(draft.model.family, draft.model_size);
+  bool has_effect = false;
+  for (const char* key : kSizeKeys) {
+    if (written.has(key)) continue;
+    has_effect = true;
+    const Field& field = field_of(key);
+    if (draft.init.from && !agree(field, named, base)) refuse_clash(written.place("model.size"), field, named, base);
+  }
+  if (!has_effect) {
+    refuse(written.place("model.size"),
+           "has no effect, because hidden_size, num_layers, num_heads and intermediate_size are all given");
+  }
+}
+
+void resolve_model(Draft& draft, const Written& written) {
+  Draft base = draft;
+  base.model = base_model(draft, written);
+  check_size(draft, base, written);
+  Draft resolved = base;
+  for (const Field& field : config_fields()) {
+    const WrittenValue* value = written.find(field.key);
+    if (value == nullptr || section_of(field.key) != "model") continue;
+    field.read(resolved, *value);
+    const bool must_agree = draft.init.from && !field.hugging_face_key.empty();
+    if (must_agree && !agree(field, resolved, base)) refuse_clash(value->place, field, resolved, base);
+  }
+  draft.model = resolved.model;
+  const auto fault = model::find_fault(draft.model);
+  if (!fault) return;
+  const bool is_by_hidden_size = fault->key == "num_heads" && !written.has("model.num_heads");
+  refuse(written.place(is_by_hidden_size ? "model.hidden_size" : "model." + fault->key), fault->text);
+}
+
+void resolve_warmup(Draft& draft, const Written& written) {
+  if (!written.has(kWarmupRatio)) return;
+  const double steps = draft.warmup_ratio * static_cast<double>(draft.train.steps);
+  const double whole = std::round(steps);
+  draft.schedule.warmup_steps = std::abs(steps - whole) <= kWholeTolerance * whole ? whole : steps;
+}
+
+void check_data(const RunConfig& config, const Written& written) {
+  const std::int64_t length = config.data.sequence_length;
+  if (length > config.model.max_positions) {
+    refuse(written.place("data.sequence_length"),
+           std::to_string(length) + " is more than model.max_positions " + std::to_string(config.model.max_positions));
+  }
+  if (length > 0 && config.data.max_predictions > length) {
+    refuse(written.place("data.max_predictions"), std::to_string(config.data.max_predictions) +
+                                                      " is more than data.sequence_length " + std::to_string(length));
+  }
+}
+
+void check_train(const RunConfig& config, const Written& written) {
+  if (config.train.micro_batch > config.train.global_batch) {
+    refuse(written.place("train.micro_batch"), std::to_string(config.train.micro_batch) +
+                                                   " is more than train.global_batch " +
+                                                   std::to_string(config.train.global_batch));
+  }
+}
+
+void check_schedule(const RunConfig& config, const Written& written) {
+  const ScheduleConfig& schedule = config.schedule;
+  if (schedule.warmup_steps > static_cast<double>(config.train.steps)) {
+    refuse(written.place(kWarmupSteps), model::number_text(schedule.warmup_steps) + " is more than train.steps " +
+                                            std::to_string(config.train.steps));
+  }
+  if (schedule.min_lr > config.optimizer.lr) {
+    refuse(written.place("schedule.min_lr"), model::number_text(schedule.min_lr) + " is more than optimizer.lr " +
+                                                 model::number_text(config.optimizer.lr));
+  }
+  if (schedule.kind == ScheduleKind::kConstant && schedule.min_lr > 0) {
+    refuse(written.place("schedule.min_lr"), "has no effect, because schedule.name constant does not decay");
+  }
+}
+
+/// The default of `field` as help shows it, or that it has none.
+std::string default_text(const Field& field) {
+  if (!field.example.empty()) return "required";
+  return field.fallback.empty() ? "not set" : "default " + field.fallback;
+}
+
+/// `text` in lines of at most `width` columns, each after `indent` spaces.
+std::string wrapped(const std::string& text, std::size_t indent, std::size_t width) {
+  std::string result;
+  std::string line;
+  std::size_t start = 0;
+  while (start < text.size()) {
+    const std::size_t end = std::min(text.find(' ', start), text.size());
+    const std::string word = text.substr(start, end - start);
+    if (!line.empty() && indent + line.size() + 1 + word.size() > width) {
+      result += std::string(indent, ' ') + line + "\n";
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+    start = end + 1;
+  }
+  return result + std::string(indent, ' ') + line + "\n";
+}
+
+}  // namespace
+
+Schedule RunConfig::learning_rates() const {
+  return {schedule.kind, optimizer.lr, schedule.min_lr, schedule.warmup_steps, train.steps};
+}
+
+RunConfig load_run_config(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
+  const Written written(file, overrides);
+  Draft draft;
+  for (const Field& field : config_fields()) {
+    const WrittenValue* value = written.find(field.key);
+    if (value != nullptr) field.read(draft, *value);
+  }
+  require_keys(written);
+  resolve_model(draft, written);
+  resolve_warmup(draft, written);
+  if (!written.has("train.micro_batch")) {
+    draft.train.micro_batch = std::min(draft.train.global_batch, kLargestDefaultMicroBatch);
+  }
+  check_data(draft, written);
+  check_train(draft, written);
+  check_schedule(draft, written);
+  return draft;
+}
+
+std::string resolved_yaml(const RunConfig& config) {
+  const Draft draft{config, {}, 0};
+  std::string text;
+  for (const Section& section : config_sections()) {
+    std::string lines;
+    for (const Field& field : config_fields()) {
+      if (section_of(field.key) != section.name || field.print == nullptr) continue;
+      const std::string value = field.print(draft);
+      if (value.empty()) continue;
+      lines +=
+          "  " + field.key.substr(section.name.size() + 1) + ":" + (value.front() == '\n' ? "" : " ") + value + "\n";
+    }
+    if (!lines.empty()) text += section.name + ":\n" + lines;
+  }
+  return text;
+}
+
+std::string describe_keys() {
+  constexpr std::size_t kWidth = 100;
+  constexpr std::size_t kKeyIndent = 2;
+  constexpr std::size_t kSentenceIndent = 6;
+  std::string text;
+  for (const Section& section : config_sections()) {
+    text += (text.empty() ? "" : "\n") + wrapped(section.name + ": " + section.sentence, 0, kWidth);
+    for (const Field& field : config_fields()) {
+      if (section_of(field.key) != section.name) continue;
+      text += wrapped(field.key + ": " + field.allowed + " (" + default_text(field) + ")", kKeyIndent, kWidth);
+      text += wrapped(field.sentence, kSentenceIndent, kWidth);
+    }
+  }
+  return text;
+}
+
+}  // namespace tempo::train

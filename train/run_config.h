@@ -1,0 +1,107 @@
+// The configuration of a run: one typed tree, filled from YAML and from k=v overrides, and checked.
+//
+// Every field is declared once (config_fields.cpp) with its key, default, bounds and a sentence; that declaration
+// drives YAML, overrides, --help, the resolved config.yaml and the nearest-key hint. Defaults are those of the structs
+// below. Paths in a YAML file are relative to that file; paths in an override are relative to the working directory;
+// the resolved configuration holds absolute paths.
+//
+// Not for: acting on the values. Thread rule: a value.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "train/schedule.h"
+
+namespace tempo::train {
+
+/// The largest train.micro_batch that is chosen when none is written.
+inline constexpr std::int64_t kLargestDefaultMicroBatch = 32;
+
+struct DataConfig {
+  std::vector<std::string> shards;   ///< as written, made absolute; may hold * and ?
+  std::int64_t sequence_length = 0;  ///< 0: that of the shards
+  std::int64_t max_predictions = 0;  ///< 0: that of the shards
+  bool shuffle = true;
+};
+
+struct TrainConfig {
+  std::string device = "auto";  ///< auto | cpu | cuda
+  std::string precision = "fp32";
+  std::int64_t global_batch = 0;
+  std::int64_t micro_batch = 0;  ///< 0 in YAML is refused; default: global_batch, at most 32
+  std::int64_t steps = 0;
+  std::uint64_t seed = 42;
+  double grad_clip = 1.0;    ///< largest global gradient norm; 0 = off
+  std::int64_t threads = 0;  ///< 0: all cores this process may use
+};
+
+struct OptimizerConfig {
+  std::string name = "adamw";  ///< adamw | lamb
+  double lr = 1e-4;
+  double weight_decay = 0.01;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-6;
+  bool bias_correction = true;
+};
+
+struct ScheduleConfig {
+  ScheduleKind kind = ScheduleKind::kLinear;
+  double warmup_steps = 0;  ///< resolved from warmup_steps or warmup_ratio x steps
+  double min_lr = 0;
+};
+
+struct RunSection {
+  std::filesystem::path dir;
+  std::int64_t log_every = 10;
+  bool export_model = true;  ///< key run.export
+  bool overwrite = false;
+};
+
+struct InitConfig {
+  std::optional<std::filesystem::path> from;  ///< Hugging Face folder or checkpoint whose weights the run starts from
+};
+
+/// Everything `tempo train` needs. Fields are final: defaults filled in, paths absolute, bounds and combinations
+/// checked.
+struct RunConfig {
+  model::ModelConfig model;
+  std::string layers_preset = "baseline";
+  DataConfig data;
+  TrainConfig train;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  RunSection run;
+  InitConfig init;
+
+  Schedule learning_rates() const;
+};
+
+/// Reads `file`, applies `overrides` ("section.key=value"; lists as [a, b]) and checks the result. An override replaces
+/// the file's key; schedule.warmup_steps and schedule.warmup_ratio replace each other.
+/// With init.from the architecture comes from that folder's config.json; a key that is also written and decides what
+/// the weights compute must agree, the others (dropouts, vocab_multiple) may differ.
+/// Throws c10::ValueError: "FILE:LINE:COLUMN: KEY: ..." for YAML, "override KEY=VALUE: ..." for an override; unknown
+/// keys name the nearest known one, misplaced ones the section they belong to.
+RunConfig load_run_config(const std::filesystem::path& file, const std::vector<std::string>& overrides);
+
+/// The resolved configuration as YAML, every key with its value, in the order of declaration (init.from only where it
+/// is set; model.size and schedule.warmup_ratio as the numbers that they stand for). load_run_config on it, in whatever
+/// folder, gives an equal run and the same text.
+std::string resolved_yaml(const RunConfig& config);
+
+/// Every key by section: name, type and bounds, default, sentence; at most 100 columns wide. Printed by
+/// `tempo train --help-config`.
+std::string describe_keys();
+
+/// The shard files that `data.shards` names, sorted by path (byte by byte), each once: patterns are expanded, a folder
+/// stands for every *.hdf5 and *.h5 file in it. Reads folders, opens no file.
+/// Throws c10::ValueError naming the pattern that matches nothing.
+std::vector<std::filesystem::path> expand_shards(const DataConfig& data);
+
+}  // namespace tempo::train

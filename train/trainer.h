@@ -1,0 +1,19 @@
+// A whole pre-training run in one process: from a checked configuration to an exported model.
+//
+// Order: data and model are opened and checked, then the run directory appears, then the loop runs, then export/ is written. So a
+// mistake in the input leaves nothing behind.
+// Not for: the arithmetic of a step (train_step.h). Thread rule: one run per process.
+#pragma once
+
+#include "train/run_config.h"
+
+namespace tempo::train {
+
+/// What a dry run found, for the person who asked: a few lines of text.
+std::string check_run(const RunConfig& config);
+
+/// Trains. Logs to stderr and to the run directory. Throws c10::ValueError for the user's mistakes before anything is written,
+/// c10::Error when a file cannot be written or a loss is no longer finite.
+void train(const RunConfig& config);
+
+}  // namespace tempo::train
