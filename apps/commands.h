@@ -1,0 +1,14 @@
+// One function per subcommand: adds it to the command line, with its flags and its action.
+//
+// Actions throw; main turns exceptions into exit codes. stdout carries results, stderr logs.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace tempo::apps {
+
+void add_train(CLI::App& app);
+void add_convert(CLI::App& app);
+void add_inspect(CLI::App& app);
+
+}  // namespace tempo::apps

@@ -1,0 +1,5 @@
+"""Lets every pytest file import tests/support."""
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "support"))
