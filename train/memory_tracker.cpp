@@ -1,6 +1,7 @@
 #include "train/memory_tracker.h"
 
 #include <c10/core/Allocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
 #include <sys/mman.h>
 
@@ -143,5 +144,19 @@ void install_memory_tracker() {
 MemoryUse cpu_memory_use() { return tracker().use(); }
 
 void reset_cpu_peak() { tracker().reset_peak(); }
+
+MemoryUse memory_use(c10::Device device) {
+  if (device.is_cpu()) return cpu_memory_use();
+  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const c10::CachingAllocator::Stat& requested = stats.requested_bytes[kAll];
+  const c10::CachingAllocator::Stat& reserved = stats.reserved_bytes[kAll];
+  return {requested.current, requested.peak, reserved.current, reserved.peak};
+}
+
+void reset_peak(c10::Device device) {
+  if (device.is_cpu()) return reset_cpu_peak();
+  c10::getDeviceAllocator(device.type())->resetPeakStats(device.index());
+}
 
 }  // namespace tempo::train

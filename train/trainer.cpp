@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "data/dataset.h"
+#include "layers/ops/ops.h"
 #include "model/hf_weights.h"
 #include "train/memory_tracker.h"
 #include "train/metrics.h"
@@ -21,7 +22,14 @@ namespace {
 constexpr auto kCheckReport = std::chrono::seconds(10);  // how often a long check of the shards says where it is
 
 c10::Device choose_device(const std::string& name) {
-  TORCH_CHECK_VALUE(name != "cuda", "train.device: cuda: this version has CPU kernels only; use cpu or auto");
+  if (name == "cpu") return c10::DeviceType::CPU;
+  const bool has_kernels = layers::has_cuda_kernels();
+  if (has_kernels && at::hasCUDA()) return c10::Device(c10::DeviceType::CUDA, 0);
+  TORCH_CHECK_VALUE(
+      name != "cuda" || has_kernels,
+      "train.device: cuda: this program was built without CUDA kernels (TEMPO_CUDA=ON builds them); use cpu or auto");
+  TORCH_CHECK_VALUE(name != "cuda",
+                    "train.device: cuda: no GPU was found that CUDA can use; use cpu or auto, or look at nvidia-smi");
   return c10::DeviceType::CPU;
 }
 
@@ -103,7 +111,7 @@ class Run {
 
   void loop() {
     const Schedule schedule = config_.learning_rates();
-    reset_cpu_peak();
+    reset_peak(device_);
     progress_.record_time = std::chrono::steady_clock::now();
     for (std::int64_t step = 1; step <= config_.train.steps; ++step) {
       const data::GlobalBatch global = dataset_.global_batch_at(step, config_.train.global_batch);
@@ -148,7 +156,9 @@ class Run {
     line.step_ms = seconds * 1000 / static_cast<double>(plan.step - progress_.steps_at_record);
     line.sequences_per_s = static_cast<double>(progress_.sequences - progress_.sequences_at_record) / seconds;
     line.tokens_per_s = static_cast<double>(progress_.tokens - progress_.tokens_at_record) / seconds;
-    line.peak_allocated_bytes = cpu_memory_use().peak_bytes;
+    const MemoryUse memory = memory_use(device_);
+    line.peak_allocated_bytes = memory.peak_bytes;
+    line.peak_reserved_bytes = memory.peak_reserved_bytes;
     metrics_.write(line);
     spdlog::info(console_line(line, config_.train.steps));
     TORCH_CHECK(std::isfinite(line.loss) && std::isfinite(line.grad_norm), "step ", plan.step, ": the loss is ",
@@ -158,7 +168,7 @@ class Run {
     progress_.sequences_at_record = progress_.sequences;
     progress_.tokens_at_record = progress_.tokens;
     progress_.record_time = now;
-    reset_cpu_peak();
+    reset_peak(device_);
   }
 
   const RunConfig& config_;

@@ -13,6 +13,8 @@
 
 namespace tempo::layers::math {
 
+enum class GeluForm : std::int64_t { kExact = 0, kTanh = 1 };
+
 /// A value and its derivative.
 template <typename T>
 struct ValueAndSlope {

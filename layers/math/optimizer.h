@@ -30,4 +30,9 @@ TEMPO_HOST_DEVICE float adam_direction(const AdamScalars& s, float grad, float& 
   return moment * s.inverse_c1 / std::fma(std::sqrt(variance), s.inverse_sqrt_c2, s.eps);
 }
 
+/// LAMB's ratio of norms from their squares; 1 where either is 0.
+TEMPO_HOST_DEVICE double lamb_ratio(double weight_squares, double direction_squares) {
+  return weight_squares != 0 && direction_squares != 0 ? std::sqrt(weight_squares) / std::sqrt(direction_squares) : 1.0;
+}
+
 }  // namespace tempo::layers::math

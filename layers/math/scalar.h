@@ -38,8 +38,8 @@ TEMPO_HOST_DEVICE float exp_nonpositive(float x) {
   // Adding 1.5 x 2^23 leaves round(x log2 e) in the low bits of the mantissa.
   const float shifted = std::fma(clamped, 1.44269504f, 12582912.0f);
   const float n = shifted - 12582912.0f;
-  float r = std::fma(n, -0.693145752f,
-                     clamped);  // ln 2 in two floats; the first has 9 trailing zero bits, so n x it is exact
+  // ln 2 in two floats; the first has 9 trailing zero bits, so n times it is exact.
+  float r = std::fma(n, -0.693145752f, clamped);
   r = std::fma(n, -1.42860677e-6f, r);
   float p = std::fma(r, kExp6, kExp5);
   p = std::fma(r, p, kExp4);

@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "layers/math/softmax.h"
+#include "layers/ops/attention_cuda.h"
 #include "layers/ops/cpu_loops.h"
 #include "layers/ops/dispatch.h"
 #include "layers/ops/dropout.h"
@@ -188,7 +189,7 @@ FourTensors attention_kernel(const at::Tensor& q_any, const at::Tensor& k_any, c
   at::Tensor probabilities = at::empty({num_squares}, q.options());
   at::Tensor mask = drops ? at::empty({num_squares}, q.options().dtype(at::kByte)) : at::Tensor();
   at::Tensor dropped = drops ? at::empty({num_squares}, q.options()) : at::Tensor();
-  on_device(q, [&] {
+  const auto cpu = [&] {
     for_element_type(q, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       const T* q_data = q.const_data_ptr<T>();
@@ -223,6 +224,10 @@ FourTensors attention_kernel(const at::Tensor& q_any, const at::Tensor& k_any, c
         head.rows(context_data, head.length, head.slots - head.length).zero_();
       });
     });
+  };
+  on_device(q, cpu, [&](void* stream) {
+    cuda::attention(stream, {host_starts, num_heads}, lengths, ids, key, q, k, v, context, probabilities, mask,
+                    dropped);
   });
   return {context, probabilities, mask, dropped};
 }
@@ -242,7 +247,7 @@ ThreeTensors attention_backward_kernel(const at::Tensor& grad_any, const at::Ten
   // The gradient of one sequence's scores; the heads of a sequence run side by side.
   const std::int64_t slots = max_slots(host_starts);
   at::Tensor scratch = at::empty({num_heads * slots * slots}, q.options());
-  on_device(q, [&] {
+  const auto cpu = [&] {
     for_element_type(q, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       const bool drops = mask.has_value() && mask->defined();
@@ -282,6 +287,10 @@ ThreeTensors attention_backward_kernel(const at::Tensor& grad_any, const at::Ten
         for (T* padded : {to_q, to_k, to_v}) head.rows(padded, head.length, head.slots - head.length).zero_();
       });
     });
+  };
+  on_device(q, cpu, [&](void* stream) {
+    cuda::attention_backward(stream, {host_starts, num_heads}, {grad, q, k, v, probabilities, mask, dropped},
+                             drop_probability, grad_q, grad_k, grad_v, scratch);
   });
   return {grad_q, grad_k, grad_v};
 }

@@ -1,6 +1,7 @@
 #include "layers/math/softmax.h"
 #include "layers/ops/cpu_loops.h"
 #include "layers/ops/dispatch.h"
+#include "layers/ops/launches.h"
 #include "layers/ops/ops.h"
 
 namespace tempo::layers {
@@ -61,18 +62,20 @@ ThreeTensors cross_entropy_kernel(const at::Tensor& logits_any, const at::Tensor
   at::Tensor loss_sum = at::zeros({}, logits.options());
   at::Tensor num_correct = at::zeros({}, labels.options());
   at::Tensor log_sum_exp = at::empty({rows}, logits.options());
-  on_device(logits, [&] {
+  at::Tensor is_correct = at::empty({rows}, labels.options().dtype(at::kByte));
+  const auto cpu = [&] {
     for_element_type(logits, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       const std::int64_t stride = logits.size(1);
       const T* data = logits.const_data_ptr<T>();
       const std::int64_t* label = labels.const_data_ptr<std::int64_t>();
       T* log_sums = log_sum_exp.mutable_data_ptr<T>();
-      std::vector<std::uint8_t> correct(rows, 0);
+      std::uint8_t* correct = is_correct.mutable_data_ptr<std::uint8_t>();
       at::parallel_for(0, rows, grain_rows(num_classes), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t r = begin; r < end; ++r) {
           if (label[r] == ignore_label) {
             log_sums[r] = 0;
+            correct[r] = 0;
             continue;
           }
           T row_max = 0;
@@ -86,8 +89,14 @@ ThreeTensors cross_entropy_kernel(const at::Tensor& logits_any, const at::Tensor
           sum += static_cast<double>(log_sums[r]) - static_cast<double>(data[r * stride + label[r]]);
       }
       *loss_sum.mutable_data_ptr<T>() = static_cast<T>(sum);
-      *num_correct.mutable_data_ptr<std::int64_t>() = std::count(correct.begin(), correct.end(), 1);
+      *num_correct.mutable_data_ptr<std::int64_t>() = std::count(correct, correct + rows, 1);
     });
+  };
+  on_device(logits, cpu, [&](void* stream) {
+    cuda::cross_entropy(stream, logits.const_data_ptr<float>(), labels.const_data_ptr<std::int64_t>(),
+                        {logits.size(1), num_classes, ignore_label}, log_sum_exp.mutable_data_ptr<float>(),
+                        is_correct.mutable_data_ptr<std::uint8_t>(), loss_sum.mutable_data_ptr<float>(),
+                        num_correct.mutable_data_ptr<std::int64_t>(), rows);
   });
   return {loss_sum, num_correct, log_sum_exp};
 }
@@ -97,7 +106,7 @@ at::Tensor cross_entropy_backward_kernel(const at::Tensor& grad, const at::Tenso
                                          std::int64_t ignore_label) {
   const at::Tensor logits = logits_any.contiguous();
   at::Tensor grad_logits = at::empty_like(logits);
-  on_device(logits, [&] {
+  const auto cpu = [&] {
     for_element_type(logits, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       const std::int64_t stride = logits.size(1);
@@ -117,6 +126,12 @@ at::Tensor cross_entropy_backward_kernel(const at::Tensor& grad, const at::Tenso
         }
       });
     });
+  };
+  on_device(logits, cpu, [&](void* stream) {
+    cuda::cross_entropy_backward(stream, grad.const_data_ptr<float>(), logits.const_data_ptr<float>(),
+                                 labels.const_data_ptr<std::int64_t>(), {logits.size(1), num_classes, ignore_label},
+                                 log_sum_exp.const_data_ptr<float>(), grad_logits.mutable_data_ptr<float>(),
+                                 logits.size(0));
   });
   return grad_logits;
 }

@@ -7,6 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 namespace tempo::layers {
@@ -24,15 +26,41 @@ c10::TypedOperatorHandle<Signature> find_operator(const char* name) {
     return handle.call(__VA_ARGS__);                                                    \
   }())
 
-/// Registers NAME_kernel as the implementation of tempo::NAME on every device there is.
-#define TEMPO_REGISTER(name)                                                      \
-  TORCH_LIBRARY_IMPL(tempo, CPU, library) { library.impl(#name, name##_kernel); } \
-  TORCH_LIBRARY_IMPL(tempo, Meta, library) { library.impl(#name, name##_kernel); }
+#if defined(TEMPO_HAS_CUDA)
+inline constexpr bool kHasCudaKernels = true;
+#define TEMPO_REGISTER_CUDA(name) \
+  TORCH_LIBRARY_IMPL(tempo, CUDA, library) { library.impl(#name, name##_kernel); }
+#else
+inline constexpr bool kHasCudaKernels = false;
+#define TEMPO_REGISTER_CUDA(name)
+#endif
 
-/// Runs `cpu` for a CPU tensor, nothing for a meta tensor.
-template <typename Cpu>
-void on_device(const at::Tensor& tensor, Cpu&& cpu) {
+#if defined(TEMPO_EMULATE_CUDA)
+/// In tests only: while it is set, CPU tensors take the way of CUDA tensors, and tests/support/cuda_emulation.h runs the kernels.
+inline bool emulating_cuda = false;
+#else
+inline constexpr bool emulating_cuda = false;
+#endif
+
+/// Registers NAME_kernel as the implementation of tempo::NAME on every device there is.
+#define TEMPO_REGISTER(name)                                                       \
+  TORCH_LIBRARY_IMPL(tempo, CPU, library) { library.impl(#name, name##_kernel); }  \
+  TORCH_LIBRARY_IMPL(tempo, Meta, library) { library.impl(#name, name##_kernel); } \
+  TEMPO_REGISTER_CUDA(name)
+
+/// Runs `cpu` for a CPU tensor, `cuda` with the current stream (a cudaStream_t) for a CUDA tensor, nothing for a meta tensor.
+/// Without CUDA kernels nothing calls `cuda`, so no code is made for it, and what it would call need not exist.
+template <typename Cpu, typename Cuda>
+void on_device(const at::Tensor& tensor, Cpu&& cpu, [[maybe_unused]] Cuda&& cuda) {
   if (tensor.is_meta() || tensor.numel() == 0) return;
+  if constexpr (kHasCudaKernels) {
+    if (tensor.is_cuda()) {
+      const c10::OptionalDeviceGuard guard(tensor.device());
+      cuda(c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getStream(tensor.device()).native_handle());
+      return;
+    }
+    if (emulating_cuda) return cuda(nullptr);
+  }
   TORCH_CHECK(tensor.is_cpu(), "tempo has no kernel for a tensor on ", tensor.device());
   cpu();
 }

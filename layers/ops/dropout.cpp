@@ -4,6 +4,7 @@
 
 #include "layers/ops/cpu_loops.h"
 #include "layers/ops/dispatch.h"
+#include "layers/ops/launches.h"
 
 namespace tempo::layers {
 namespace {
@@ -64,7 +65,7 @@ TwoTensors dropout_kernel(const at::Tensor& x_any, const std::optional<at::Tenso
   check_contiguous("dropout", {starts, ids});
   at::Tensor y = at::empty_like(x);
   at::Tensor mask = at::empty(x.sizes(), x.options().dtype(at::kByte));
-  on_device(x, [&] {
+  const auto cpu = [&] {
     for_element_type(x, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       const T* from = x.const_data_ptr<T>();
@@ -87,6 +88,12 @@ TwoTensors dropout_kernel(const at::Tensor& x_any, const std::optional<at::Tenso
         }
       });
     });
+  };
+  on_device(x, cpu, [&](void* stream) {
+    cuda::dropout(stream, key, x.const_data_ptr<float>(),
+                  residual.defined() ? residual.const_data_ptr<float>() : nullptr,
+                  starts.const_data_ptr<std::int64_t>(), ids.const_data_ptr<std::int64_t>(), ids.size(0),
+                  y.mutable_data_ptr<float>(), mask.mutable_data_ptr<std::uint8_t>(), x.size(0), x.size(1));
   });
   return {y, mask};
 }
@@ -95,7 +102,7 @@ at::Tensor dropout_backward_kernel(const at::Tensor& grad_any, const at::Tensor&
   check_contiguous("dropout_backward", {mask});
   const at::Tensor grad = grad_any.contiguous();
   at::Tensor grad_x = at::empty_like(grad);
-  on_device(grad, [&] {
+  const auto cpu = [&] {
     for_element_type(grad, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       const T scale = static_cast<T>(dropout_key({drop_probability, 0, 0, 0}).scale());
@@ -106,6 +113,11 @@ at::Tensor dropout_backward_kernel(const at::Tensor& grad_any, const at::Tensor&
         backward(from + begin, mask_data + begin, scale, end - begin, to + begin);
       });
     });
+  };
+  on_device(grad, cpu, [&](void* stream) {
+    cuda::dropout_backward(stream, grad.const_data_ptr<float>(), mask.const_data_ptr<std::uint8_t>(),
+                           dropout_key({drop_probability, 0, 0, 0}).scale(), grad_x.mutable_data_ptr<float>(),
+                           grad.numel());
   });
   return grad_x;
 }

@@ -1,5 +1,6 @@
 #include "layers/ops/cpu_loops.h"
 #include "layers/ops/dispatch.h"
+#include "layers/ops/launches.h"
 #include "layers/ops/ops.h"
 
 namespace tempo::layers {
@@ -41,7 +42,7 @@ at::Tensor embedding_sum_kernel(const at::Tensor& word, const at::Tensor& positi
   const std::int64_t rows = token_ids.numel();
   const std::int64_t size = word.size(1);
   at::Tensor sum = at::empty({rows, size}, word.options());
-  on_device(sum, [&] {
+  const auto cpu = [&] {
     for_element_type(word, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       const T* word_data = word.const_data_ptr<T>();
@@ -58,6 +59,12 @@ at::Tensor embedding_sum_kernel(const at::Tensor& word, const at::Tensor& positi
         }
       });
     });
+  };
+  on_device(sum, cpu, [&](void* stream) {
+    cuda::embedding_sum(stream, word.const_data_ptr<float>(), position.const_data_ptr<float>(),
+                        token_type.const_data_ptr<float>(), token_ids.const_data_ptr<std::int64_t>(),
+                        position_ids.const_data_ptr<std::int64_t>(), token_types.const_data_ptr<std::int64_t>(),
+                        sum.mutable_data_ptr<float>(), rows, size);
   });
   return sum;
 }
@@ -67,7 +74,7 @@ at::Tensor scatter_add_rows_kernel(const at::Tensor& grad_any, const at::Tensor&
   const at::Tensor grad = grad_any.contiguous();
   const std::int64_t size = grad.size(1);
   at::Tensor sum = at::zeros({num_rows, size}, grad.options());
-  on_device(grad, [&] {
+  const auto cpu = [&] {
     for_element_type(grad, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       const T* from = grad.const_data_ptr<T>();
@@ -81,6 +88,10 @@ at::Tensor scatter_add_rows_kernel(const at::Tensor& grad_any, const at::Tensor&
           add_row(from + r * size + first, count, to + rows[r] * size + first);
       });
     });
+  };
+  on_device(grad, cpu, [&](void* stream) {
+    cuda::scatter_add_rows(stream, grad.const_data_ptr<float>(), index.const_data_ptr<std::int64_t>(),
+                           sum.mutable_data_ptr<float>(), index.numel(), size);
   });
   return sum;
 }
@@ -92,7 +103,7 @@ at::Tensor gather_rows_kernel(const at::Tensor& x_any, const at::Tensor& index) 
   check_contiguous("gather_rows", {index});
   const std::int64_t size = x.size(1);
   at::Tensor rows = at::empty({index.numel(), size}, x.options());
-  on_device(rows, [&] {
+  const auto cpu = [&] {
     for_element_type(x, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       const T* from = x.const_data_ptr<T>();
@@ -100,6 +111,10 @@ at::Tensor gather_rows_kernel(const at::Tensor& x_any, const at::Tensor& index) 
       T* to = rows.mutable_data_ptr<T>();
       for (std::int64_t r = 0; r < index.numel(); ++r) std::copy_n(from + which[r] * size, size, to + r * size);
     });
+  };
+  on_device(rows, cpu, [&](void* stream) {
+    cuda::gather_rows(stream, x.const_data_ptr<float>(), index.const_data_ptr<std::int64_t>(),
+                      rows.mutable_data_ptr<float>(), index.numel(), size);
   });
   return rows;
 }

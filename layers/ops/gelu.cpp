@@ -2,6 +2,7 @@
 
 #include "layers/ops/cpu_loops.h"
 #include "layers/ops/dispatch.h"
+#include "layers/ops/launches.h"
 #include "layers/ops/ops.h"
 
 namespace tempo::layers {
@@ -35,7 +36,7 @@ void backward(GeluForm form, const double* grad, const double* x, double* grad_x
 at::Tensor gelu_kernel(const at::Tensor& x_any, std::int64_t form) {
   const at::Tensor x = x_any.contiguous();
   at::Tensor y = at::empty_like(x);
-  on_device(x, [&] {
+  const auto cpu = [&] {
     for_element_type(x, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       const T* from = x.const_data_ptr<T>();
@@ -44,6 +45,9 @@ at::Tensor gelu_kernel(const at::Tensor& x_any, std::int64_t form) {
         forward(GeluForm{form}, from + begin, to + begin, end - begin);
       });
     });
+  };
+  on_device(x, cpu, [&](void* stream) {
+    cuda::gelu(stream, GeluForm{form}, x.const_data_ptr<float>(), y.mutable_data_ptr<float>(), x.numel());
   });
   return y;
 }
@@ -53,7 +57,7 @@ at::Tensor gelu_backward_kernel(const at::Tensor& grad_any, const at::Tensor& x_
   const at::Tensor x = x_any.contiguous();
   TORCH_CHECK(grad.sizes() == x.sizes(), "gelu_backward: grad ", grad.sizes(), " and x ", x.sizes(), " differ");
   at::Tensor grad_x = at::empty_like(x);
-  on_device(x, [&] {
+  const auto cpu = [&] {
     for_element_type(x, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       const T* from = grad.const_data_ptr<T>();
@@ -63,6 +67,10 @@ at::Tensor gelu_backward_kernel(const at::Tensor& grad_any, const at::Tensor& x_
         backward(GeluForm{form}, from + begin, input + begin, to + begin, end - begin);
       });
     });
+  };
+  on_device(x, cpu, [&](void* stream) {
+    cuda::gelu_backward(stream, GeluForm{form}, grad.const_data_ptr<float>(), x.const_data_ptr<float>(),
+                        grad_x.mutable_data_ptr<float>(), x.numel());
   });
   return grad_x;
 }

@@ -2,6 +2,7 @@
 
 #include "layers/ops/cpu_loops.h"
 #include "layers/ops/dispatch.h"
+#include "layers/ops/launches.h"
 #include "layers/ops/ops.h"
 
 namespace tempo::layers {
@@ -111,7 +112,7 @@ ThreeTensors layer_norm_kernel(const at::Tensor& z_any, const at::Tensor& gamma,
   at::Tensor y = at::empty_like(z);
   at::Tensor mean = at::empty({rows}, z.options());
   at::Tensor rstd = at::empty({rows}, z.options());
-  on_device(z, [&] {
+  const auto cpu = [&] {
     for_element_type(z, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       const T* from = z.const_data_ptr<T>();
@@ -125,6 +126,11 @@ ThreeTensors layer_norm_kernel(const at::Tensor& z_any, const at::Tensor& gamma,
                      rstd_data + begin, end - begin, size);
       });
     });
+  };
+  on_device(z, cpu, [&](void* stream) {
+    cuda::layer_norm(stream, z.const_data_ptr<float>(), gamma.const_data_ptr<float>(), beta.const_data_ptr<float>(),
+                     static_cast<float>(eps), y.mutable_data_ptr<float>(), mean.mutable_data_ptr<float>(),
+                     rstd.mutable_data_ptr<float>(), rows, size);
   });
   return {y, mean, rstd};
 }
@@ -141,27 +147,36 @@ ThreeTensors layer_norm_backward_kernel(const at::Tensor& grad_any, const at::Te
   const std::int64_t rows_per_run = std::max<std::int64_t>(1, (rows + kMaxRowRuns - 1) / kMaxRowRuns);
   const std::int64_t num_runs = (rows + rows_per_run - 1) / rows_per_run;
   at::Tensor runs = at::zeros({2, num_runs, size}, z.options());
-  for_element_type(z, [&](auto* type) {
-    using T = std::remove_pointer_t<decltype(type)>;
-    if (z.is_meta()) return;
-    const T* from = grad.const_data_ptr<T>();
-    const T* input = z.const_data_ptr<T>();
-    const T* mean_data = mean.const_data_ptr<T>();
-    const T* rstd_data = rstd.const_data_ptr<T>();
-    const T* gamma_data = gamma.const_data_ptr<T>();
-    T* to = grad_z.mutable_data_ptr<T>();
-    T* gamma_runs = runs.mutable_data_ptr<T>();
-    T* beta_runs = gamma_runs + num_runs * size;
-    at::parallel_for(0, num_runs, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t run = begin; run < end; ++run) {
-        const std::int64_t first = run * rows_per_run;
-        backward_rows(from + first * size, input + first * size, mean_data + first, rstd_data + first, gamma_data,
-                      to + first * size, gamma_runs + run * size, beta_runs + run * size,
-                      std::min(rows_per_run, rows - first), size);
-      }
+  // On the device of the gradients of gamma and beta: they are zeros, not nothing, where z has no rows.
+  const auto cpu = [&] {
+    for_element_type(z, [&](auto* type) {
+      using T = std::remove_pointer_t<decltype(type)>;
+      const T* from = grad.const_data_ptr<T>();
+      const T* input = z.const_data_ptr<T>();
+      const T* mean_data = mean.const_data_ptr<T>();
+      const T* rstd_data = rstd.const_data_ptr<T>();
+      const T* gamma_data = gamma.const_data_ptr<T>();
+      T* to = grad_z.mutable_data_ptr<T>();
+      T* gamma_runs = runs.mutable_data_ptr<T>();
+      T* beta_runs = gamma_runs + num_runs * size;
+      at::parallel_for(0, num_runs, 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t run = begin; run < end; ++run) {
+          const std::int64_t first = run * rows_per_run;
+          backward_rows(from + first * size, input + first * size, mean_data + first, rstd_data + first, gamma_data,
+                        to + first * size, gamma_runs + run * size, beta_runs + run * size,
+                        std::min(rows_per_run, rows - first), size);
+        }
+      });
+      add_runs(gamma_runs, num_runs, size, grad_gamma.mutable_data_ptr<T>());
+      add_runs(beta_runs, num_runs, size, grad_beta.mutable_data_ptr<T>());
     });
-    add_runs(gamma_runs, num_runs, size, grad_gamma.mutable_data_ptr<T>());
-    add_runs(beta_runs, num_runs, size, grad_beta.mutable_data_ptr<T>());
+  };
+  on_device(grad_gamma, cpu, [&](void* stream) {
+    cuda::layer_norm_backward(stream, grad.const_data_ptr<float>(), z.const_data_ptr<float>(),
+                              mean.const_data_ptr<float>(), rstd.const_data_ptr<float>(), gamma.const_data_ptr<float>(),
+                              grad_z.mutable_data_ptr<float>(), grad_gamma.mutable_data_ptr<float>(),
+                              grad_beta.mutable_data_ptr<float>(), runs.mutable_data_ptr<float>(),
+                              {num_runs, rows_per_run}, rows, size);
   });
   return {grad_z, grad_gamma, grad_beta};
 }

@@ -1,5 +1,8 @@
-// The schemas of all operators. Each x.cpp registers its kernels for CPU and Meta (x.cu and its caller: for CUDA).
+// The schemas of all operators. Each x.cpp registers its function for CPU and Meta, and for CUDA in builds with it.
 #include <torch/library.h>
+
+#include "layers/ops/dispatch.h"
+#include "layers/ops/ops.h"
 
 TORCH_LIBRARY(tempo, library) {
   library.def("gelu(Tensor x, int form) -> Tensor");
@@ -47,3 +50,9 @@ TORCH_LIBRARY(tempo, library) {
       " Tensor gradient_scale, float lr, float beta1, float beta2, float eps, float weight_decay, bool bias_correction,"
       " int count) -> ()");
 }
+
+namespace tempo::layers {
+
+bool has_cuda_kernels() { return kHasCudaKernels; }
+
+}  // namespace tempo::layers

@@ -15,9 +15,14 @@
 #include <tuple>
 #include <vector>
 
+#include "layers/math/gelu.h"
+
 namespace tempo::layers {
 
-enum class GeluForm : std::int64_t { kExact = 0, kTanh = 1 };
+using math::GeluForm;
+
+/// Whether this program has kernels for CUDA; if not, operators refuse CUDA tensors.
+bool has_cuda_kernels();
 
 /// Where the sequences of a ragged batch lie (data/batch.h).
 struct Sequences {

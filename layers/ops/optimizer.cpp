@@ -4,6 +4,7 @@
 
 #include "layers/ops/cpu_loops.h"
 #include "layers/ops/dispatch.h"
+#include "layers/ops/launches.h"
 #include "layers/ops/ops.h"
 
 namespace tempo::layers {
@@ -73,6 +74,12 @@ void check_lists(const char* name, at::TensorList parameters, at::TensorList gra
   }
 }
 
+cuda::AdamTensors adam_tensors(const at::Tensor& parameter, const at::Tensor& gradient, const at::Tensor& moment,
+                               const at::Tensor& variance) {
+  return {parameter.mutable_data_ptr<float>(), gradient.mutable_data_ptr<float>(), moment.mutable_data_ptr<float>(),
+          variance.mutable_data_ptr<float>(), parameter.numel()};
+}
+
 /// Calls run(offset, size) for every chunk of a tensor of `numel` elements, in parallel.
 template <typename Run>
 void for_each_chunk(std::int64_t numel, Run&& run) {
@@ -94,15 +101,22 @@ double sum_of_squares_of(const float* data, std::int64_t numel) {
 
 at::Tensor sum_of_squares_kernel(at::TensorList tensors) {
   TORCH_CHECK(!tensors.empty(), "sum_of_squares: the list is empty");
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK(tensor.scalar_type() == at::kFloat && tensor.is_contiguous(),
+                "sum_of_squares takes contiguous float32 tensors");
+  }
   at::Tensor result = at::zeros({}, tensors[0].options().dtype(at::kDouble));
-  on_device(result, [&] {
+  at::Tensor scratch = at::empty({cuda::kSquareSums}, result.options());
+  const auto cpu = [&] {
     double total = 0;
-    for (const at::Tensor& tensor : tensors) {
-      TORCH_CHECK(tensor.scalar_type() == at::kFloat && tensor.is_contiguous(),
-                  "sum_of_squares takes contiguous float32 tensors");
-      total += sum_of_squares_of(tensor.const_data_ptr<float>(), tensor.numel());
-    }
+    for (const at::Tensor& tensor : tensors) total += sum_of_squares_of(tensor.const_data_ptr<float>(), tensor.numel());
     *result.mutable_data_ptr<double>() = total;
+  };
+  on_device(result, cpu, [&](void* stream) {
+    for (const at::Tensor& tensor : tensors) {
+      cuda::sum_of_squares(stream, tensor.const_data_ptr<float>(), tensor.numel(), scratch.mutable_data_ptr<double>(),
+                           result.mutable_data_ptr<double>());
+    }
   });
   return result;
 }
@@ -111,7 +125,7 @@ void adamw_step__kernel(at::TensorList parameters, at::TensorList gradients, at:
                         at::TensorList variances, const at::Tensor& gradient_scale, double lr, double beta1,
                         double beta2, double eps, double weight_decay, bool bias_correction, std::int64_t count) {
   check_lists("adamw_step_", parameters, gradients, moments, variances);
-  on_device(gradient_scale, [&] {
+  const auto cpu = [&] {
     const math::AdamScalars scalars = adam_scalars(beta1, beta2, eps, bias_correction, count);
     const float scale = *gradient_scale.const_data_ptr<float>();
     const auto rate = static_cast<float>(lr);
@@ -125,6 +139,14 @@ void adamw_step__kernel(at::TensorList parameters, at::TensorList gradients, at:
         adamw_chunk(scalars, rate, decay_factor, scale, p + at, g + at, m + at, v + at, size);
       });
     }
+  };
+  on_device(gradient_scale, cpu, [&](void* stream) {
+    const math::AdamScalars scalars = adam_scalars(beta1, beta2, eps, bias_correction, count);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      cuda::adamw_step(stream, adam_tensors(parameters[i], gradients[i], moments[i], variances[i]), scalars,
+                       static_cast<float>(lr), static_cast<float>(1 - lr * weight_decay),
+                       gradient_scale.const_data_ptr<float>());
+    }
   });
 }
 
@@ -132,7 +154,8 @@ void lamb_step__kernel(at::TensorList parameters, at::TensorList gradients, at::
                        at::TensorList variances, const at::Tensor& gradient_scale, double lr, double beta1,
                        double beta2, double eps, double weight_decay, bool bias_correction, std::int64_t count) {
   check_lists("lamb_step_", parameters, gradients, moments, variances);
-  on_device(gradient_scale, [&] {
+  at::Tensor scratch = at::empty({cuda::kLambScratch}, gradient_scale.options().dtype(at::kDouble));
+  const auto cpu = [&] {
     const math::AdamScalars scalars = adam_scalars(beta1, beta2, eps, bias_correction, count);
     const float scale = *gradient_scale.const_data_ptr<float>();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -145,14 +168,17 @@ void lamb_step__kernel(at::TensorList parameters, at::TensorList gradients, at::
         lamb_direction_chunk(scalars, static_cast<float>(weight_decay), scale, p + at, g + at, m + at, v + at, size);
       });
       double ratio = 1;
-      if (weight_decay != 0) {
-        const double weight_norm = std::sqrt(sum_of_squares_of(p, numel));
-        const double direction_norm = std::sqrt(sum_of_squares_of(g, numel));
-        if (weight_norm != 0 && direction_norm != 0) ratio = weight_norm / direction_norm;
-      }
+      if (weight_decay != 0) ratio = math::lamb_ratio(sum_of_squares_of(p, numel), sum_of_squares_of(g, numel));
       const auto factor = static_cast<float>(-lr * ratio);
       for_each_chunk(numel,
                      [&](std::int64_t at, std::int64_t size) { add_scaled_chunk(factor, g + at, p + at, size); });
+    }
+  };
+  on_device(gradient_scale, cpu, [&](void* stream) {
+    const math::AdamScalars scalars = adam_scalars(beta1, beta2, eps, bias_correction, count);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      cuda::lamb_step(stream, adam_tensors(parameters[i], gradients[i], moments[i], variances[i]), scalars, lr,
+                      weight_decay, gradient_scale.const_data_ptr<float>(), scratch.mutable_data_ptr<double>());
     }
   });
 }

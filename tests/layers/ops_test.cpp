@@ -3,44 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/op_cases.h"
+#include "tests/support/op_evaluation.h"
 
 namespace tempo::testing {
 namespace {
-
-struct Result {
-  at::Tensor value;
-  Tensors grads;
-};
-
-/// Inputs in `type`, gradients wanted where the case says so.
-Tensors prepared(const OpCase& op, at::ScalarType type) {
-  Tensors inputs = op.inputs;
-  for (std::size_t i = 0; i < op.num_differentiable; ++i) {
-    inputs[i] = inputs[i].to(type).detach().clone().set_requires_grad(true);
-  }
-  return inputs;
-}
-
-at::Tensor cotangent(const at::Tensor& value) { return random(value.sizes(), 99).to(value.scalar_type()); }
-
-Result evaluate(const OpCase& op, const Apply& apply, Tensors inputs) {
-  const at::Tensor value = apply(inputs);
-  if (value.numel() > 0) value.backward(cotangent(value));
-  Result result{value.detach(), {}};
-  for (std::size_t i = 0; i < op.num_differentiable; ++i) {
-    result.grads.push_back(inputs[i].grad().defined() ? inputs[i].grad() : at::zeros_like(inputs[i]));
-  }
-  return result;
-}
-
-void expect_close(const at::Tensor& ours, const at::Tensor& reference, double tolerance, const std::string& what) {
-  ASSERT_EQ(ours.sizes(), reference.sizes()) << what;
-  if (ours.numel() == 0) return;
-  const at::Tensor wide = ours.to(at::kDouble);
-  const double scale = std::max(1.0, reference.abs().max().item<double>());
-  const double error = (wide - reference).abs().max().item<double>();
-  EXPECT_LE(error, tolerance * scale) << what << ", largest reference value " << scale;
-}
 
 class Operators : public ::testing::TestWithParam<OpCase> {};
 
