@@ -7,6 +7,7 @@
 
 #include "apps/commands.h"
 #include "model/hf_weights.h"
+#include "train/trainer.h"
 
 namespace tempo::apps {
 namespace {
@@ -38,10 +39,7 @@ void convert(const Arguments& arguments) {
   model::ModelConfig config = model::read_hugging_face_config(from);
   config.vocab_multiple = from_checkpoint ? checkpoint_vocab_multiple(from) : arguments.vocab_multiple.value_or(1);
   const std::unique_ptr<model::Model> model = model::make_model(config, c10::DeviceType::CPU);
-  const model::LoadReport report = model::load_weights(*model, from, arguments.seed);
-  for (const std::string& name : report.initialised)
-    spdlog::warn("not in {}, starts from the seed: {}", from.string(), name);
-  for (const std::string& name : report.ignored) spdlog::info("not needed: {}", name);
+  train::log_load_report(model::load_weights(*model, from, arguments.seed), from);
   if (from_checkpoint) {
     model::save_hugging_face(*model, arguments.to, from);
   } else {

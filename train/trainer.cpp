@@ -10,7 +10,6 @@
 
 #include "data/dataset.h"
 #include "layers/ops/ops.h"
-#include "model/hf_weights.h"
 #include "train/memory_tracker.h"
 #include "train/metrics.h"
 #include "train/run_dir.h"
@@ -55,20 +54,6 @@ std::unique_ptr<data::Dataset> open_dataset(const RunConfig& config) {
   TORCH_CHECK_VALUE(dataset->sequence_length() <= config.model.max_positions, "the shards have sequences of ",
                     dataset->sequence_length(), " tokens, but model.max_positions is ", config.model.max_positions);
   return dataset;
-}
-
-void log_load_report(const model::LoadReport& report, const std::filesystem::path& folder) {
-  const auto joined = [](const std::vector<std::string>& names) {
-    std::string text;
-    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-    return text;
-  };
-  spdlog::info("weights from {}", folder.string());
-  if (!report.initialised.empty()) {
-    spdlog::warn("{} has no {} of these, which start from the seed: {}", folder.string(),
-                 report.initialised.size() == 1 ? "value" : "values", joined(report.initialised));
-  }
-  if (!report.ignored.empty()) spdlog::info("not needed from there: {}", joined(report.ignored));
 }
 
 std::unique_ptr<model::Model> build_model(const RunConfig& config, c10::Device device) {
@@ -182,6 +167,20 @@ class Run {
 };
 
 }  // namespace
+
+void log_load_report(const model::LoadReport& report, const std::filesystem::path& folder) {
+  const auto joined = [](const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+    return text;
+  };
+  spdlog::info("weights from {}", folder.string());
+  if (!report.initialised.empty()) {
+    spdlog::warn("{} has no {} of these, which start from the seed: {}", folder.string(),
+                 report.initialised.size() == 1 ? "value" : "values", joined(report.initialised));
+  }
+  if (!report.ignored.empty()) spdlog::info("not needed from there: {}", joined(report.ignored));
+}
 
 std::string check_run(const RunConfig& config) {
   set_threads(config.train.threads);

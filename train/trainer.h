@@ -5,6 +5,7 @@
 // Not for: the arithmetic of a step (train_step.h). Thread rule: one run per process.
 #pragma once
 
+#include "model/hf_weights.h"
 #include "train/run_config.h"
 
 namespace tempo::train {
@@ -15,5 +16,8 @@ std::string check_run(const RunConfig& config);
 /// Trains. Logs to stderr and to the run directory. Throws c10::ValueError for the user's mistakes before anything is written,
 /// c10::Error when a file cannot be written or a loss is no longer finite.
 void train(const RunConfig& config);
+
+/// Says aloud what loading weights from `folder` did besides copying tensors: heads that start from the seed, tensors not needed.
+void log_load_report(const model::LoadReport& report, const std::filesystem::path& folder);
 
 }  // namespace tempo::train
