@@ -152,26 +152,31 @@ void append_model(std::vector<Field>& fields) {
   for (const auto& declared : model::real_fields()) fields.push_back(model_number(declared));
 }
 
-Field data_shards() {
+template <typename At>
+Field path_list(std::string key, At where, std::string sentence) {
   Field field;
-  field.key = "data.shards";
+  field.key = std::move(key);
   field.allowed = "path or list of paths";
-  field.sentence =
-      "HDF5 shards: files, patterns with * and ?, or folders, of which every *.hdf5 and *.h5 file is taken.";
-  field.read = [](Draft& draft, const WrittenValue& value) {
-    draft.data.shards.clear();
-    for (const auto& path : read_paths(value)) draft.data.shards.push_back(path.string());
+  field.sentence = std::move(sentence);
+  field.read = [=](Draft& draft, const WrittenValue& value) {
+    where(draft).clear();
+    for (const auto& path : read_paths(value)) where(draft).push_back(path.string());
   };
-  field = stored(std::move(field), [](const Draft& draft) {
+  return stored(std::move(field), [=](const Draft& draft) {
     std::string text;
-    for (const std::string& shard : draft.data.shards) text += "\n    - " + quoted_path(shard);
+    for (const std::string& path : where(draft)) text += "\n    - " + quoted_path(path);
     return text;
   });
-  return required(std::move(field), "data: {shards: [shards/*.hdf5]}");
 }
 
 void append_data(std::vector<Field>& fields) {
-  fields.push_back(data_shards());
+  fields.push_back(required(
+      path_list("data.shards", at(&RunConfig::data, &DataConfig::shards),
+                "HDF5 shards: files, patterns with * and ?, or folders, of which every *.hdf5 and *.h5 file is taken."),
+      "data: {shards: [shards/*.hdf5]}"));
+  fields.push_back(path_list("data.validation", at(&RunConfig::data, &DataConfig::validation),
+                             "Shards that are never trained on, written as data.shards; the loss on them is measured "
+                             "every train.evaluate_every steps."));
   fields.push_back(number("data.sequence_length", at(&RunConfig::data, &DataConfig::sequence_length),
                           Bounds<std::int64_t>{0, kMaxCount},
                           "Tokens of one example; 0: that of the shards. Shards of another length are refused."));
@@ -180,6 +185,16 @@ void append_data(std::vector<Field>& fields) {
       "Places for masked tokens in one example; 0: those of the shards. Fewer than a shard has are refused."));
   fields.push_back(boolean("data.shuffle", at(&RunConfig::data, &DataConfig::shuffle),
                            "Visit the examples of each epoch in another order, decided by train.seed."));
+}
+
+Field evaluate_every() {
+  Field field = number("train.evaluate_every", at(&RunConfig::train, &TrainConfig::evaluate_every), kFromOne,
+                       "Steps from one evaluation on data.validation to the next; the last step always has one.");
+  field.print = [](const Draft& draft) {
+    return draft.data.validation.empty() ? std::string() : text_of(draft.train.evaluate_every);
+  };
+  field.fallback = "a twentieth of train.steps";
+  return field;
 }
 
 void append_train(std::vector<Field>& fields) {
@@ -205,6 +220,7 @@ void append_train(std::vector<Field>& fields) {
                           "Gradients whose global norm is larger are scaled down to it; 0: never."));
   fields.push_back(number("train.threads", at(train, &T::threads), Bounds<std::int64_t>{0, kMaxThreads},
                           "CPU threads; 0: every core that this process may use."));
+  fields.push_back(evaluate_every());
 }
 
 Field optimizer_betas() {

@@ -1,4 +1,5 @@
-// What a logged step says: the line of metrics.jsonl and the line on the console (docs/formats.md, "metrics.jsonl").
+// What a logged step or evaluation says: the line of metrics.jsonl, the event for TensorBoard and the line on the console
+// (docs/formats.md, "metrics.jsonl").
 //
 // Not for: deciding when to log. Thread rule: one writer.
 #pragma once
@@ -8,10 +9,12 @@
 #include <fstream>
 #include <string>
 
+#include "train/event_file.h"
+
 namespace tempo::train {
 
 /// One training record. Losses, accuracy and norm are those of the step; times and rates are means since the record before;
-/// sequences and tokens are totals since step 1.
+/// sequences and tokens are totals since step 1. Evaluations count in none of them.
 struct TrainRecord {
   std::int64_t step = 0;
   std::int64_t epoch = 0;
@@ -31,21 +34,41 @@ struct TrainRecord {
   std::int64_t peak_reserved_bytes = 0;   ///< CUDA only; 0 on the CPU and then not written
 };
 
-class MetricsWriter {
- public:
-  /// Throws c10::Error when the file cannot be written.
-  explicit MetricsWriter(const std::filesystem::path& file);
-
-  /// Appends one line and hands it to the system. Throws c10::Error when that fails (a full disk).
-  void write(const TrainRecord& record);
-
- private:
-  std::filesystem::path path_;
-  std::ofstream file_;
+/// One evaluation of the weights after `step` on the whole validation set.
+struct ValidationRecord {
+  std::int64_t step = 0;
+  double loss = 0;
+  double token_loss = 0;       ///< key mlm_loss
+  double sentence_loss = 0;    ///< key nsp_loss
+  double token_accuracy = 0;   ///< key mlm_accuracy
+  std::int64_t sequences = 0;  ///< in the set
+  double seconds = 0;          ///< that the evaluation took
 };
 
-/// The record as one line for a person; `num_steps` and the rate give the time left.
-std::string console_line(const TrainRecord& record, std::int64_t num_steps);
+/// Writes each record to metrics.jsonl and to an event file.
+class MetricsWriter {
+ public:
+  /// `event_folder` gets the event file. Throws c10::Error when a file cannot be written.
+  MetricsWriter(const std::filesystem::path& file, const std::filesystem::path& event_folder);
+
+  /// Appends the record to both files and hands it to the system. Throws c10::Error naming the file when that fails (a full
+  /// disk).
+  void write(const TrainRecord& record);
+  void write(const ValidationRecord& record);
+
+ private:
+  void append_line(const std::string& line);
+
+  std::filesystem::path path_;
+  std::ofstream file_;
+  EventFile events_;
+};
+
+/// What a person wants to see of a record, most important first: "loss 3.7211  mlm 3.7173 ... peak 375.4 MiB".
+std::string console_text(const TrainRecord& record);
+
+/// An evaluation as one line: "step 100  held out  loss 3.9102  mlm 3.6521  nsp 0.2581  acc 0.291  (3.2 s)".
+std::string console_text(const ValidationRecord& record);
 
 /// "1.25 GiB", "312 MiB": bytes in binary units.
 std::string bytes_text(std::int64_t bytes);

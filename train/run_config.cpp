@@ -158,6 +158,16 @@ void resolve_warmup(Draft& draft, const Written& written) {
   draft.schedule.warmup_steps = std::abs(steps - whole) <= kWholeTolerance * whole ? whole : steps;
 }
 
+void resolve_evaluation(Draft& draft, const Written& written) {
+  constexpr const char* kEvery = "train.evaluate_every";
+  constexpr std::int64_t kDefaultEvaluations = 20;  // points enough for a curve
+  if (draft.data.validation.empty()) {
+    if (written.has(kEvery)) refuse(written.place(kEvery), "has no effect, because data.validation is not set");
+  } else if (!written.has(kEvery)) {
+    draft.train.evaluate_every = std::max<std::int64_t>(draft.train.steps / kDefaultEvaluations, 1);
+  }
+}
+
 void check_data(const RunConfig& config, const Written& written) {
   const std::int64_t length = config.data.sequence_length;
   if (length > config.model.max_positions) {
@@ -233,6 +243,7 @@ RunConfig load_run_config(const std::filesystem::path& file, const std::vector<s
   require_keys(written);
   resolve_model(draft, written);
   resolve_warmup(draft, written);
+  resolve_evaluation(draft, written);
   if (!written.has("train.micro_batch")) {
     draft.train.micro_batch = std::min(draft.train.global_batch, kLargestDefaultMicroBatch);
   }

@@ -23,9 +23,10 @@ namespace tempo::train {
 inline constexpr std::int64_t kLargestDefaultMicroBatch = 32;
 
 struct DataConfig {
-  std::vector<std::string> shards;   ///< as written, made absolute; may hold * and ?
-  std::int64_t sequence_length = 0;  ///< 0: that of the shards
-  std::int64_t max_predictions = 0;  ///< 0: that of the shards
+  std::vector<std::string> shards;      ///< as written, made absolute; may hold * and ?
+  std::vector<std::string> validation;  ///< likewise, never trained on; empty: nothing is held out
+  std::int64_t sequence_length = 0;     ///< 0: that of the shards
+  std::int64_t max_predictions = 0;     ///< 0: that of the shards
   bool shuffle = true;
 };
 
@@ -38,6 +39,8 @@ struct TrainConfig {
   std::uint64_t seed = 42;
   double grad_clip = 1.0;    ///< largest global gradient norm; 0 = off
   std::int64_t threads = 0;  ///< 0: all cores this process may use
+  /// Steps from one evaluation to the next; resolved to a twentieth of steps, at least 1. 0: data.validation is not set.
+  std::int64_t evaluate_every = 0;
 };
 
 struct OptimizerConfig {
@@ -90,18 +93,18 @@ struct RunConfig {
 /// keys name the nearest known one, misplaced ones the section they belong to.
 RunConfig load_run_config(const std::filesystem::path& file, const std::vector<std::string>& overrides);
 
-/// The resolved configuration as YAML, every key with its value, in the order of declaration (init.from only where it
-/// is set; model.size and schedule.warmup_ratio as the numbers that they stand for). load_run_config on it, in whatever
-/// folder, gives an equal run and the same text.
+/// The resolved configuration as YAML, every key with its value, in the order of declaration (init.from,
+/// data.validation and train.evaluate_every only where they are set; model.size and schedule.warmup_ratio as the
+/// numbers that they stand for). load_run_config on it, in whatever folder, gives an equal run and the same text.
 std::string resolved_yaml(const RunConfig& config);
 
 /// Every key by section: name, type and bounds, default, sentence; at most 100 columns wide. Printed by
 /// `tempo train --help-config`.
 std::string describe_keys();
 
-/// The shard files that `data.shards` names, sorted by path (byte by byte), each once: patterns are expanded, a folder
+/// The shard files that `patterns` name, sorted by path (byte by byte), each once: patterns are expanded, a folder
 /// stands for every *.hdf5 and *.h5 file in it. Reads folders, opens no file.
-/// Throws c10::ValueError naming the pattern that matches nothing.
-std::vector<std::filesystem::path> expand_shards(const DataConfig& data);
+/// Throws c10::ValueError naming `key` (data.shards, data.validation) and the pattern that matches nothing.
+std::vector<std::filesystem::path> expand_shards(const std::string& key, const std::vector<std::string>& patterns);
 
 }  // namespace tempo::train

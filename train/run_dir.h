@@ -1,9 +1,10 @@
 // The folder of a run: made when everything else has been checked, never mixed with an older run's.
 //
-//   config.yaml      the resolved configuration; `tempo train` on it gives the same run
-//   log/rank-0.log   what stderr showed
-//   metrics.jsonl    one JSON object per logged step
-//   export/          the trained model as a Hugging Face folder
+//   config.yaml            the resolved configuration; `tempo train` on it gives the same run
+//   log/rank-0.log         what stderr shows without a terminal
+//   metrics.jsonl          one JSON object per logged step and per evaluation
+//   events.out.tfevents.*  the same for TensorBoard
+//   export/                the trained model as a Hugging Face folder
 // Not for: what the files say. Thread rule: one owner.
 #pragma once
 

@@ -22,11 +22,11 @@ std::string with_escapes(const std::string& pattern) {
   return text;
 }
 
-std::vector<fs::path> matches_of(const std::string& pattern) {
+std::vector<fs::path> matches_of(const std::string& key, const std::string& pattern) {
   glob_t found{};
   const int status = ::glob(with_escapes(pattern).c_str(), 0, nullptr, &found);
   const std::unique_ptr<glob_t, void (*)(glob_t*)> owner(&found, ::globfree);
-  TORCH_CHECK(status == 0 || status == GLOB_NOMATCH, "data.shards: \"", pattern, "\" cannot be expanded");
+  TORCH_CHECK(status == 0 || status == GLOB_NOMATCH, key, ": \"", pattern, "\" cannot be expanded");
   return status == 0 ? std::vector<fs::path>(found.gl_pathv, found.gl_pathv + found.gl_pathc) : std::vector<fs::path>();
 }
 
@@ -36,31 +36,31 @@ bool is_shard(const fs::directory_entry& entry) {
   return !is_hidden && (name.extension() == ".hdf5" || name.extension() == ".h5") && entry.is_regular_file();
 }
 
-void append_folder(const fs::path& folder, std::vector<fs::path>& shards) {
+void append_folder(const std::string& key, const fs::path& folder, std::vector<fs::path>& shards) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     if (is_shard(*entry)) shards.push_back(entry->path());
   }
-  TORCH_CHECK_VALUE(!error, "data.shards: ", folder.string(), ": ", error.message());
+  TORCH_CHECK_VALUE(!error, key, ": ", folder.string(), ": ", error.message());
 }
 
 }  // namespace
 
-std::vector<fs::path> expand_shards(const DataConfig& data) {
+std::vector<fs::path> expand_shards(const std::string& key, const std::vector<std::string>& patterns) {
   std::vector<fs::path> shards;
-  for (const std::string& pattern : data.shards) {
+  for (const std::string& pattern : patterns) {
     const std::size_t before = shards.size();
-    const std::vector<fs::path> matches = matches_of(pattern);
-    TORCH_CHECK_VALUE(!matches.empty(), "data.shards: nothing matches \"", pattern, "\"");
+    const std::vector<fs::path> matches = matches_of(key, pattern);
+    TORCH_CHECK_VALUE(!matches.empty(), key, ": nothing matches \"", pattern, "\"");
     for (const fs::path& match : matches) {
       std::error_code ignored;
       if (fs::is_directory(match, ignored)) {
-        append_folder(match, shards);
+        append_folder(key, match, shards);
       } else {
         shards.push_back(match);
       }
     }
-    TORCH_CHECK_VALUE(shards.size() > before, "data.shards: \"", pattern, "\" holds no *.hdf5 or *.h5 file");
+    TORCH_CHECK_VALUE(shards.size() > before, key, ": \"", pattern, "\" holds no *.hdf5 or *.h5 file");
   }
   const auto by_bytes = [](const fs::path& left, const fs::path& right) { return left.native() < right.native(); };
   std::sort(shards.begin(), shards.end(), by_bytes);

@@ -5,20 +5,19 @@
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/spdlog.h>
 
-#include <chrono>
 #include <cmath>
 
-#include "data/dataset.h"
 #include "layers/ops/ops.h"
-#include "train/memory_tracker.h"
+#include "train/evaluation.h"
 #include "train/metrics.h"
+#include "train/progress_display.h"
+#include "train/run_data.h"
 #include "train/run_dir.h"
+#include "train/run_meter.h"
 #include "train/train_step.h"
 
 namespace tempo::train {
 namespace {
-
-constexpr auto kCheckReport = std::chrono::seconds(10);  // how often a long check of the shards says where it is
 
 c10::Device choose_device(const std::string& name) {
   if (name == "cpu") return c10::DeviceType::CPU;
@@ -36,26 +35,6 @@ void set_threads(std::int64_t threads) {
   if (threads > 0) at::set_num_threads(static_cast<int>(threads));
 }
 
-std::unique_ptr<data::Dataset> open_dataset(const RunConfig& config) {
-  data::DatasetOptions options;
-  options.shards = expand_shards(config.data);
-  options.sequence_length = config.data.sequence_length;
-  options.max_predictions = config.data.max_predictions;
-  options.limits = {config.model.vocab_size, config.model.type_vocab_size};
-  options.shuffle = config.data.shuffle;
-  options.seed = config.train.seed;
-  options.on_checked = [last = std::chrono::steady_clock::now()](std::size_t done, std::size_t all) mutable {
-    const auto now = std::chrono::steady_clock::now();
-    if (now - last < kCheckReport || done == all) return;
-    spdlog::info("checking the shards: {} of {}", done, all);
-    last = now;
-  };
-  auto dataset = std::make_unique<data::Dataset>(std::move(options));
-  TORCH_CHECK_VALUE(dataset->sequence_length() <= config.model.max_positions, "the shards have sequences of ",
-                    dataset->sequence_length(), " tokens, but model.max_positions is ", config.model.max_positions);
-  return dataset;
-}
-
 std::unique_ptr<model::Model> build_model(const RunConfig& config, c10::Device device) {
   std::unique_ptr<model::Model> model = model::make_model(config.model, device);
   if (config.init.from) {
@@ -66,29 +45,36 @@ std::unique_ptr<model::Model> build_model(const RunConfig& config, c10::Device d
   return model;
 }
 
-/// Counts and times since step 1 and since the last record.
-struct Progress {
-  std::int64_t sequences = 0;
-  std::int64_t tokens = 0;
-  std::int64_t real_tokens = 0;
-  std::int64_t steps_at_record = 0;
-  std::int64_t sequences_at_record = 0;
-  std::int64_t tokens_at_record = 0;
-  std::chrono::steady_clock::time_point record_time = std::chrono::steady_clock::now();
-};
+/// Seconds that writing the exported model will take, roughly: it is flushed to the disk, which a plain one takes at this rate.
+double export_seconds(const RunConfig& config) {
+  constexpr double kBytesPerSecond = 300e6;
+  if (!config.run.export_model) return 0;
+  return static_cast<double>(model::count_parameters(config.model)) * sizeof(float) / kBytesPerSecond;
+}
+
+RunLength length_of(const RunConfig& config, const RunData& data) {
+  return {config.train.steps,
+          {config.train.evaluate_every, config.train.steps},
+          data.validation ? data.validation->num_examples() : 0,
+          export_seconds(config)};
+}
 
 class Run {
  public:
-  Run(const RunConfig& config, data::Dataset& dataset, model::Model& model, c10::Device device)
+  Run(const RunConfig& config, RunData& data, model::Model& model, c10::Device device)
       : config_(config),
-        dataset_(dataset),
+        data_(data),
+        model_(model),
         device_(device),
         directory_(config.run.dir, config.run.overwrite, resolved_yaml(config)),
-        metrics_(directory_.metrics_file()),
+        metrics_(directory_.metrics_file(), directory_.path()),
         optimizer_(config.optimizer, model.parameters()),
-        step_(model, optimizer_, {config.train.grad_clip, config.train.seed}) {
-    spdlog::default_logger()->sinks().push_back(
-        std::make_shared<spdlog::sinks::basic_file_sink_mt>(directory_.log_file().string()));
+        step_(model, optimizer_, {config.train.grad_clip, config.train.seed}),
+        length_(length_of(config, data)),
+        meter_(device, length_) {
+    const auto logger = spdlog::default_logger();
+    logger->sinks().push_back(std::make_shared<spdlog::sinks::basic_file_sink_mt>(directory_.log_file().string()));
+    logger->flush_on(spdlog::level::info);  // lines are rare, and who reads the file wants to see them
   }
 
   const RunDirectory& directory() const { return directory_; }
@@ -96,33 +82,53 @@ class Run {
 
   void loop() {
     const Schedule schedule = config_.learning_rates();
-    reset_peak(device_);
-    progress_.record_time = std::chrono::steady_clock::now();
+    ProgressDisplay display("train");
+    meter_.start();
     for (std::int64_t step = 1; step <= config_.train.steps; ++step) {
-      const data::GlobalBatch global = dataset_.global_batch_at(step, config_.train.global_batch);
-      const StepPlan plan{step, schedule.lr(step), dataset_.count_labels(global), global.count};
-      const StepResult result = run_step(plan, global);
-      const bool last = step == config_.train.steps;
-      if (last || step == 1 || step % config_.run.log_every == 0) record(plan, global, result);
+      const data::GlobalBatch global = data_.training->global_batch_at(step, config_.train.global_batch);
+      const StepPlan plan{step, schedule.lr(step), data_.training->count_labels(global), global.count};
+      const StepResult result = run_step(plan, global, display);
+      meter_.end_step();
+      const bool is_logged = step == config_.train.steps || step == 1 || step % config_.run.log_every == 0;
+      if (is_logged) last_record_ = measured(plan, global, result);
+      // Written before the train line, so that the last line of the metrics is a train line.
+      if (length_.evaluations.is_due(step) && is_finite()) hold_evaluation(step, display);
+      if (is_logged) metrics_.write(last_record_);
+      show(display, step);
+      TORCH_CHECK(is_finite(), "step ", step, ": the loss is ", last_record_.loss, " and the gradient norm ",
+                  last_record_.grad_norm, "; the run stops. A lower optimizer.lr or a longer warm-up often helps.");
     }
   }
 
  private:
-  StepResult run_step(const StepPlan& plan, const data::GlobalBatch& global) {
+  StepResult run_step(const StepPlan& plan, const data::GlobalBatch& global, ProgressDisplay& display) {
     std::int64_t offset = 0;
     return step_.run(plan, [&]() -> std::optional<data::Batch> {
+      // Steps of large batches take minutes. The first is not shown in parts: what is shown first is a record.
+      if (last_record_.step > 0) {
+        show(display, plan.step - 1, static_cast<double>(offset) / static_cast<double>(global.count));
+      }
       if (offset >= global.count) return std::nullopt;
       const std::int64_t count = std::min(config_.train.micro_batch, global.count - offset);
-      data::Batch batch = dataset_.load(global, offset, count, device_);
+      data::Batch batch = data_.training->load(global, offset, count, device_);
       offset += count;
-      progress_.sequences += batch.num_sequences;
-      progress_.tokens += batch.num_tokens;
-      progress_.real_tokens += batch.num_real_tokens;
+      meter_.count(batch);
       return batch;
     });
   }
 
-  void record(const StepPlan& plan, const data::GlobalBatch& global, const StepResult& result) {
+  void hold_evaluation(std::int64_t step, ProgressDisplay& display) {
+    meter_.begin_evaluation();
+    ValidationRecord line = evaluate(model_, *data_.validation, config_.train.micro_batch, [&](std::int64_t done) {
+      show(display, step, 0, fmt::format("  held out {}/{}", done, data_.validation->num_examples()));
+    });
+    line.step = step;
+    metrics_.write(line);
+    spdlog::info(console_text(line));
+    meter_.end_evaluation();
+  }
+
+  TrainRecord measured(const StepPlan& plan, const data::GlobalBatch& global, const StepResult& result) {
     TrainRecord line;
     line.step = plan.step;
     line.epoch = global.epoch;
@@ -133,38 +139,42 @@ class Run {
                           static_cast<double>(std::max<std::int64_t>(plan.num_labels, 1));
     line.lr = plan.lr;
     line.grad_norm = result.grad_norm.item<double>();
-    const auto now = std::chrono::steady_clock::now();
-    const double seconds = std::chrono::duration<double>(now - progress_.record_time).count();
-    line.sequences = progress_.sequences;
-    line.tokens = progress_.tokens;
-    line.real_tokens = progress_.real_tokens;
-    line.step_ms = seconds * 1000 / static_cast<double>(plan.step - progress_.steps_at_record);
-    line.sequences_per_s = static_cast<double>(progress_.sequences - progress_.sequences_at_record) / seconds;
-    line.tokens_per_s = static_cast<double>(progress_.tokens - progress_.tokens_at_record) / seconds;
-    const MemoryUse memory = memory_use(device_);
-    line.peak_allocated_bytes = memory.peak_bytes;
-    line.peak_reserved_bytes = memory.peak_reserved_bytes;
-    metrics_.write(line);
-    spdlog::info(console_line(line, config_.train.steps));
-    TORCH_CHECK(std::isfinite(line.loss) && std::isfinite(line.grad_norm), "step ", plan.step, ": the loss is ",
-                line.loss, " and the gradient norm ", line.grad_norm,
-                "; the run stops. A lower optimizer.lr or a longer warm-up often helps.");
-    progress_.steps_at_record = plan.step;
-    progress_.sequences_at_record = progress_.sequences;
-    progress_.tokens_at_record = progress_.tokens;
-    progress_.record_time = now;
-    reset_peak(device_);
+    meter_.measure(line);
+    return line;
   }
 
+  /// The steps done, what goes on besides, and the last record; with its step where that is an earlier one. `part` is the share of
+  /// the next step that is done.
+  void show(ProgressDisplay& display, std::int64_t step, double part = 0, const std::string& besides = "") const {
+    const std::int64_t steps = config_.train.steps;
+    std::string text = fmt::format("step {:>{}}/{}{}", step, std::to_string(steps).size(), steps, besides);
+    if (last_record_.step > 0) {
+      text += last_record_.step < step ? fmt::format("  at {}: ", last_record_.step) : "  ";
+      text += console_text(last_record_);
+    }
+    display.update((static_cast<double>(step) + part) / static_cast<double>(steps), text, meter_.seconds_left(part));
+  }
+
+  bool is_finite() const { return std::isfinite(last_record_.loss) && std::isfinite(last_record_.grad_norm); }
+
   const RunConfig& config_;
-  data::Dataset& dataset_;
+  RunData& data_;
+  model::Model& model_;
   c10::Device device_;
   RunDirectory directory_;
   MetricsWriter metrics_;
   Optimizer optimizer_;
   TrainStep step_;
-  Progress progress_;
+  RunLength length_;
+  RunMeter meter_;
+  TrainRecord last_record_;  ///< step 0: none yet
 };
+
+std::string evaluation_text(const RunConfig& config, const RunData& data) {
+  const std::int64_t count = EvaluationPlan{config.train.evaluate_every, config.train.steps}.count();
+  return fmt::format("{} held-out sequences every {} steps and at the end, {} times in all",
+                     data.validation->num_examples(), config.train.evaluate_every, count);
+}
 
 }  // namespace
 
@@ -186,18 +196,21 @@ std::string check_run(const RunConfig& config) {
   set_threads(config.train.threads);
   choose_device(config.train.device);
   RunDirectory::check(config.run.dir, config.run.overwrite);
-  const std::unique_ptr<data::Dataset> dataset = open_dataset(config);
+  const RunData data = open_data(config);
+  const data::Dataset& training = *data.training;
   if (config.init.from) build_model(config, c10::DeviceType::CPU);
   const std::int64_t epoch_steps =
-      (dataset->num_examples() + config.train.global_batch - 1) / config.train.global_batch;
+      (training.num_examples() + config.train.global_batch - 1) / config.train.global_batch;
+  const std::string evaluation = data.validation ? "  eval    " + evaluation_text(config, data) + "\n" : "";
   return fmt::format(
       "The configuration is valid; nothing was written.\n"
       "  model   {} parameters, {} layers of {}\n"
       "  data    {} sequences of {} tokens, up to {} predictions each\n"
+      "{}"
       "  run     {} steps of {} sequences in micro-batches of {}; an epoch is {} steps\n"
       "  into    {}\n",
-      model::count_parameters(config.model), config.model.num_layers, config.model.hidden_size, dataset->num_examples(),
-      dataset->sequence_length(), dataset->max_predictions(), config.train.steps, config.train.global_batch,
+      model::count_parameters(config.model), config.model.num_layers, config.model.hidden_size, training.num_examples(),
+      training.sequence_length(), training.max_predictions(), evaluation, config.train.steps, config.train.global_batch,
       config.train.micro_batch, epoch_steps, config.run.dir.string());
 }
 
@@ -205,13 +218,14 @@ void train(const RunConfig& config) {
   set_threads(config.train.threads);
   const c10::Device device = choose_device(config.train.device);
   RunDirectory::check(config.run.dir, config.run.overwrite);
-  const std::unique_ptr<data::Dataset> dataset = open_dataset(config);
+  RunData data = open_data(config);
   const std::unique_ptr<model::Model> model = build_model(config, device);
-  Run run(config, *dataset, *model, device);
+  Run run(config, data, *model, device);
   spdlog::info("run {}", config.run.dir.string());
   spdlog::info("model: {} parameters ({} decayed, {} not) on {} with {} threads", model::count_parameters(config.model),
                run.optimizer().num_decayed(), run.optimizer().num_undecayed(), device.str(), at::get_num_threads());
-  spdlog::info("data: {} sequences of {} tokens", dataset->num_examples(), dataset->sequence_length());
+  spdlog::info("data: {} sequences of {} tokens", data.training->num_examples(), data.training->sequence_length());
+  if (data.validation) spdlog::info("evaluation: {}", evaluation_text(config, data));
   run.loop();
   if (config.run.export_model) {
     model::save_hugging_face(*model, run.directory().export_folder(),

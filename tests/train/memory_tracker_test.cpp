@@ -59,8 +59,7 @@ TEST_F(MemoryTracker, KeepsTensorsOnCacheLinesAndHandlesEmptyOnes) {
 
 TEST_F(MemoryTracker, ReturnsCachedBlocksRatherThanGrowWithoutBound) {
   reset_cpu_peak();
-  for (std::int64_t size = 100; size < 400; size += 7)
-    const at::Tensor a = at::empty({size << 20}, at::kByte);  // MiB
+  for (std::int64_t size = 100; size < 400; size += 7) const at::Tensor a = at::empty({size << 20}, at::kByte);  // MiB
   EXPECT_LT(cpu_memory_use().reserved_bytes, (std::int64_t{400} << 20) * 3 / 2 + (std::int64_t{700} << 20));
 }
 

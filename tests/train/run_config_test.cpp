@@ -117,6 +117,17 @@ TEST(RunConfig, RefusesSettingsWithoutEffect) {
   EXPECT_EQ(load_with("schedule: {name: constant, min_lr: 0}\n").schedule.min_lr, 0);
 }
 
+TEST(RunConfig, EvaluatesTwentyTimesUnlessToldOtherwise) {
+  const WrittenConfig written(minimal_yaml());
+  EXPECT_EQ(written.load().train.evaluate_every, 0);
+  EXPECT_EQ(written.load({"data.validation=v.hdf5", "train.steps=100"}).train.evaluate_every, 5);
+  EXPECT_EQ(written.load({"data.validation=v.hdf5"}).train.evaluate_every, 1);
+  EXPECT_EQ(written.load({"data.validation=v.hdf5", "train.evaluate_every=7"}).train.evaluate_every, 7);
+  EXPECT_EQ(written.error({"train.evaluate_every=7"}),
+            "override train.evaluate_every=7: has no effect, because data.validation is not set");
+  EXPECT_THAT(written.error({"data.validation=v.hdf5", "train.evaluate_every=0"}), HasSubstr("0 is out of range"));
+}
+
 TEST(RunConfig, RefusesKeysThatContradictEachOther) {
   EXPECT_EQ(WrittenConfig(minimal_yaml()).error({"train.micro_batch=9"}),
             "override train.micro_batch=9: 9 is more than train.global_batch 8");
@@ -216,6 +227,16 @@ TEST(ResolvedYaml, HoldsEveryKeyAndReadsBackToTheSameRunFromAnotherFolder) {
   EXPECT_EQ(reloaded.run.dir, config.run.dir);
   EXPECT_THAT(text, AllOf(HasSubstr("  hidden_size: 128\n"), HasSubstr("  lr: 0.006\n"), HasSubstr("  eps: 3.0e-07\n"),
                           Not(HasSubstr("warmup_ratio")), Not(HasSubstr("\n  size:")), Not(HasSubstr("init:"))));
+}
+
+TEST(ResolvedYaml, HoldsTheValidationWhereThereIsOne) {
+  const WrittenConfig written(minimal_yaml());
+  EXPECT_THAT(resolved_yaml(written.load()), AllOf(Not(HasSubstr("validation")), Not(HasSubstr("evaluate_every"))));
+  const RunConfig config = written.load({"data.validation=[/v/a.hdf5, /v/b*.hdf5]", "train.steps=60"});
+  const std::string text = resolved_yaml(config);
+  EXPECT_THAT(text, AllOf(HasSubstr("  validation:\n    - \"/v/a.hdf5\"\n    - \"/v/b*.hdf5\"\n"),
+                          HasSubstr("  evaluate_every: 3\n")));
+  EXPECT_EQ(resolved_yaml(WrittenConfig(text).load()), text);
 }
 
 TEST(ResolvedYaml, WritesTheSectionsInOrder) {

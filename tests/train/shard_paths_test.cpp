@@ -28,10 +28,11 @@ class ExpandShards : public ::testing::Test {
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
   std::vector<std::string> expand(const std::vector<std::string>& patterns) const {
-    DataConfig data;
-    for (const std::string& pattern : patterns) data.shards.push_back(path(pattern));
+    std::vector<std::string> paths;
+    for (const std::string& pattern : patterns) paths.push_back(path(pattern));
     std::vector<std::string> names;
-    for (const auto& shard : expand_shards(data)) names.push_back(shard.lexically_relative(folder_.path()).string());
+    for (const auto& shard : expand_shards("data.shards", paths))
+      names.push_back(shard.lexically_relative(folder_.path()).string());
     return names;
   }
 
@@ -66,6 +67,8 @@ TEST_F(ExpandShards, NamesThePatternThatMatchesNothing) {
   std::filesystem::create_directories(folder_ / "empty");
   EXPECT_EQ(value_error_of([&] { expand({"empty"}); }),
             "data.shards: \"" + path("empty") + "\" holds no *.hdf5 or *.h5 file");
+  EXPECT_EQ(value_error_of([&] { expand_shards("data.validation", {path("gone.hdf5")}); }),
+            "data.validation: nothing matches \"" + path("gone.hdf5") + "\"");
 }
 
 }  // namespace

@@ -1,0 +1,110 @@
+#include "train/event_file.h"
+
+#include <c10/util/Exception.h>
+#include <unistd.h>
+
+#include <boost/crc.hpp>
+#include <chrono>
+#include <protozero/pbf_writer.hpp>
+
+namespace tempo::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Field numbers of TensorFlow's event.proto and summary.proto.
+constexpr protozero::pbf_tag_type kEventWallTime = 1;
+constexpr protozero::pbf_tag_type kEventStep = 2;
+constexpr protozero::pbf_tag_type kEventFileVersion = 3;
+constexpr protozero::pbf_tag_type kEventSummary = 5;
+constexpr protozero::pbf_tag_type kSummaryValue = 1;
+constexpr protozero::pbf_tag_type kValueTag = 1;
+constexpr protozero::pbf_tag_type kValueSimple = 2;
+
+constexpr const char* kVersion = "brain.Event:2";
+constexpr std::uint32_t kMaskDelta = 0xA282EAD8;  // TensorFlow's record_writer.h masks checksums of framed data
+
+/// CRC-32C (Castagnoli).
+using Checksum = boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true>;
+
+std::uint32_t masked_checksum(const std::string& bytes) {
+  Checksum checksum;
+  checksum.process_bytes(bytes.data(), bytes.size());
+  const std::uint32_t value = checksum.checksum();
+  return (value >> 15 | value << 17) + kMaskDelta;
+}
+
+template <typename T>
+std::string little_endian(T value) {
+  std::string bytes;
+  for (std::size_t i = 0; i < sizeof(T); ++i) bytes += static_cast<char>(value >> (8 * i) & 0xFF);
+  return bytes;
+}
+
+std::string framed(const std::string& payload) {
+  const std::string length = little_endian(std::uint64_t{payload.size()});
+  return length + little_endian(masked_checksum(length)) + payload + little_endian(masked_checksum(payload));
+}
+
+std::string version_record(double wall_time) {
+  std::string payload;
+  protozero::pbf_writer event(payload);
+  event.add_double(kEventWallTime, wall_time);
+  event.add_string(kEventFileVersion, kVersion);
+  return framed(payload);
+}
+
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string host_name() {
+  char name[256] = {};  // HOST_NAME_MAX is 64
+  if (::gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "localhost";
+  return name;
+}
+
+fs::path free_name(const fs::path& folder, double wall_time) {
+  const std::string stem = "events.out.tfevents." + std::to_string(static_cast<std::int64_t>(wall_time)) + "." +
+                           host_name() + "." + std::to_string(::getpid()) + ".";
+  for (int number = 0;; ++number) {
+    const fs::path path = folder / (stem + std::to_string(number));
+    if (!fs::exists(path)) return path;
+  }
+}
+
+}  // namespace
+
+std::string scalar_record(double wall_time, std::int64_t step, const std::vector<Scalar>& scalars) {
+  std::string payload;
+  protozero::pbf_writer event(payload);
+  event.add_double(kEventWallTime, wall_time);
+  if (step != 0) event.add_int64(kEventStep, step);
+  {
+    protozero::pbf_writer summary(event, kEventSummary);
+    for (const Scalar& scalar : scalars) {
+      protozero::pbf_writer value(summary, kSummaryValue);
+      value.add_string(kValueTag, scalar.tag);
+      value.add_float(kValueSimple, static_cast<float>(scalar.value));
+    }
+  }
+  return framed(payload);
+}
+
+EventFile::EventFile(const fs::path& folder) {
+  const double wall_time = seconds_since_1970();
+  path_ = free_name(folder, wall_time);
+  file_.open(path_, std::ios::binary | std::ios::app);
+  append(version_record(wall_time));
+}
+
+void EventFile::write(std::int64_t step, const std::vector<Scalar>& scalars) {
+  append(scalar_record(seconds_since_1970(), step, scalars));
+}
+
+void EventFile::append(const std::string& record) {
+  file_ << record << std::flush;
+  TORCH_CHECK(file_.good(), path_.string(), " cannot be written: is the disk full?");
+}
+
+}  // namespace tempo::train
