@@ -7,6 +7,7 @@
 
 namespace tempo::apps {
 
+void add_prepare(CLI::App& app);
 void add_train(CLI::App& app);
 void add_convert(CLI::App& app);
 void add_inspect(CLI::App& app);

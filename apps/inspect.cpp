@@ -104,7 +104,14 @@ std::vector<Json> describe(const Arguments& arguments) {
     return {model_summary(path)};
   }
   const data::Shard shard = data::read_shard(path, {});
-  if (arguments.rows.empty()) return {shard_summary(shard)};
+  if (arguments.rows.empty()) {
+    Json summary = shard_summary(shard);
+    for (const auto& [name, value] : data::read_attributes(path)) {
+      if (summary.contains(name)) continue;  // what the rows say counts
+      std::visit([&, name = name](const auto& held) { summary[name] = held; }, value);
+    }
+    return {summary};
+  }
   std::vector<Json> rows;
   for (const std::int64_t row : arguments.rows) rows.push_back(shard_row(shard, row));
   return rows;

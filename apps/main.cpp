@@ -29,6 +29,7 @@ int run(int argc, char** argv) {
   CLI::App app("Pre-trains BERT from a YAML configuration.", "tempo");
   app.require_subcommand(1);
   app.set_version_flag("--version", version_text);
+  tempo::apps::add_prepare(app);
   tempo::apps::add_train(app);
   tempo::apps::add_convert(app);
   tempo::apps::add_inspect(app);

@@ -164,12 +164,28 @@ struct Dataset::Impl {
       TORCH_CHECK_VALUE(shape.max_predictions <= kMaxPredictions, path.string(), ": has ", shape.max_predictions,
                         " predictions per sequence; at most ", kMaxPredictions, " are supported");
       max_predictions = std::max(max_predictions, shape.max_predictions);
+      check_tokenizer(path);
       shapes.push_back(shape);
       first_example.push_back(num_examples);
       num_examples += shape.num_rows;
     }
     TORCH_CHECK_VALUE(num_examples > 0, options.shards.front().string(), ": has no rows",
                       shapes.size() > 1 ? ", nor has any other shard" : "");
+  }
+
+  /// Shards that name their vocabulary must name the same one: ids of two would be mixed without a sign.
+  void check_tokenizer(const std::filesystem::path& path) {
+    for (const auto& [name, value] : read_attributes(path)) {
+      const auto* hash = std::get_if<std::string>(&value);
+      if (name != kTokenizerHash || hash == nullptr) continue;
+      if (tokenizer_sha256.empty()) {
+        tokenizer_sha256 = *hash;
+        tokenizer_path = path;
+      }
+      TORCH_CHECK_VALUE(*hash == tokenizer_sha256, path.string(), ": was made with another vocabulary (SHA-256 ",
+                        hash->substr(0, 12), "...) than ", tokenizer_path.string(), " (",
+                        tokenizer_sha256.substr(0, 12), "...)");
+    }
   }
 
   /// The shard, from the cache of the most recently used or from its file.
@@ -227,6 +243,8 @@ struct Dataset::Impl {
   std::int64_t num_examples = 0;
   std::int64_t sequence_length = 0;
   std::int64_t max_predictions = 0;
+  std::string tokenizer_sha256;
+  std::filesystem::path tokenizer_path;  ///< the shard that it comes from
   mutable EpochOrder order;
   std::vector<std::pair<std::size_t, std::unique_ptr<Shard>>> cache;  ///< most recently used first
 };
@@ -237,6 +255,7 @@ Dataset::~Dataset() = default;
 std::int64_t Dataset::num_examples() const { return impl_->num_examples; }
 std::int64_t Dataset::sequence_length() const { return impl_->sequence_length; }
 std::int64_t Dataset::max_predictions() const { return impl_->max_predictions; }
+const std::string& Dataset::tokenizer_sha256() const { return impl_->tokenizer_sha256; }
 
 GlobalBatch Dataset::global_batch_at(std::int64_t step, std::int64_t global_batch) const {
   TORCH_CHECK(step >= 1, "step ", step, " is below 1");

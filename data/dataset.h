@@ -43,7 +43,8 @@ struct GlobalBatch {
 class Dataset {
  public:
   /// Opens every shard and checks all its rows. Throws c10::ValueError naming the file at fault, or the list when it is
-  /// empty, names a file twice or two shards disagree about S. Shards without rows are allowed as long as there is one
+  /// empty, names a file twice or two shards disagree about S or about
+  /// their vocabulary. Shards without rows are allowed as long as there is one
   /// row in all.
   explicit Dataset(DatasetOptions options);
   ~Dataset();
@@ -51,6 +52,9 @@ class Dataset {
   std::int64_t num_examples() const;
   std::int64_t sequence_length() const;
   std::int64_t max_predictions() const;
+
+  /// SHA-256 of the vocabulary that the shards were made with; empty where none of them says so.
+  const std::string& tokenizer_sha256() const;
 
   /// The examples of the 1-based `step` when every step takes `global_batch` of them: arithmetic only.
   GlobalBatch global_batch_at(std::int64_t step, std::int64_t global_batch) const;

@@ -2,13 +2,13 @@
 
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
-#include <hdf5.h>
 
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <string>
-#include <utility>
+
+#include "data/hdf5_handle.h"
 
 namespace tempo::data {
 namespace {
@@ -20,70 +20,8 @@ constexpr hsize_t kMaxBlockValues = hsize_t{1} << 24;
 // Rows, widths and ids are held as int32.
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
 
-enum ColumnIndex {
-  kInputIds,
-  kInputMask,
-  kSegmentIds,
-  kMaskedLmPositions,
-  kMaskedLmIds,
-  kNextSentenceLabels,
-  kNumColumns
-};
-constexpr std::array<const char*, kNumColumns> kColumnNames = {
-    "input_ids", "input_mask", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_labels"};
-
 constexpr const char* kVariableLength =
     ": variable-length (MLPerf) shards are not supported; rows must be padded to one length";
-
-/// Closes an HDF5 identifier.
-class Handle {
- public:
-  using Close = herr_t (*)(hid_t);
-  Handle() = default;
-  Handle(hid_t id, Close close) : id_(id), close_(close) {}
-  Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, H5I_INVALID_HID)), close_(other.close_) {}
-  Handle& operator=(Handle&& other) noexcept {
-    std::swap(id_, other.id_);
-    std::swap(close_, other.close_);
-    return *this;
-  }
-  ~Handle() {
-    if (valid()) close_(id_);
-  }
-  bool valid() const { return id_ >= 0; }
-  hid_t get() const { return id_; }
-
- private:
-  hid_t id_ = H5I_INVALID_HID;
-  Close close_ = nullptr;
-};
-
-/// HDF5 prints every failing call's stack to stderr; ours go into one message instead. The setting is per thread.
-class QuietErrors {
- public:
-  QuietErrors() {
-    H5Eget_auto2(H5E_DEFAULT, &print_, &data_);
-    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-  }
-  ~QuietErrors() { H5Eset_auto2(H5E_DEFAULT, print_, data_); }
-  QuietErrors(const QuietErrors&) = delete;
-  QuietErrors& operator=(const QuietErrors&) = delete;
-
- private:
-  H5E_auto2_t print_ = nullptr;
-  void* data_ = nullptr;
-};
-
-/// What HDF5 says about its last failing call. The innermost entry of its stack is the one that names the cause.
-std::string hdf5_reason() {
-  std::string reason;
-  const auto keep = [](unsigned, const H5E_error2_t* entry, void* text) -> herr_t {
-    if (entry->desc != nullptr) *static_cast<std::string*>(text) = entry->desc;
-    return 0;
-  };
-  H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, keep, &reason);
-  return reason.empty() ? "HDF5 gives no reason" : reason;
-}
 
 template <typename... Parts>
 [[noreturn]] void fail(const std::filesystem::path& path, const Parts&... parts) {
@@ -346,7 +284,48 @@ void read_labels(const OpenShard& open, const ShardLimits& limits, Shard& shard)
   });
 }
 
+/// Appends the attribute `name` of the root where it is one of the kinds that Attributes holds.
+void append_attribute(const Handle& file, const char* name, Attributes& attributes) {
+  const Handle attribute(H5Aopen(file.get(), name, H5P_DEFAULT), H5Aclose);
+  const Handle space(attribute.valid() ? H5Aget_space(attribute.get()) : H5I_INVALID_HID, H5Sclose);
+  const Handle type(attribute.valid() ? H5Aget_type(attribute.get()) : H5I_INVALID_HID, H5Tclose);
+  if (!space.valid() || !type.valid() || H5Sget_simple_extent_npoints(space.get()) != 1) return;
+  const H5T_class_t type_class = H5Tget_class(type.get());
+  if (type_class == H5T_INTEGER) {
+    std::int64_t value = 0;
+    if (H5Aread(attribute.get(), H5T_NATIVE_INT64, &value) >= 0) attributes.emplace_back(name, value);
+  } else if (type_class == H5T_FLOAT) {
+    double value = 0;
+    if (H5Aread(attribute.get(), H5T_NATIVE_DOUBLE, &value) >= 0) attributes.emplace_back(name, value);
+  } else if (type_class == H5T_STRING && H5Tis_variable_str(type.get()) > 0) {
+    char* text = nullptr;
+    if (H5Aread(attribute.get(), type.get(), &text) < 0 || text == nullptr) return;
+    attributes.emplace_back(name, std::string(text));
+    H5free_memory(text);
+  } else if (type_class == H5T_STRING) {
+    std::string value(H5Tget_size(type.get()), '\0');
+    if (H5Aread(attribute.get(), type.get(), value.data()) < 0) return;
+    attributes.emplace_back(name, value.substr(0, value.find('\0')));
+  }
+}
+
 }  // namespace
+
+Attributes read_attributes(const std::filesystem::path& path) {
+  const QuietErrors quiet;
+  const Handle file = open_file(path);
+  Attributes attributes;
+  const auto visit = [](hid_t, const char* name, const H5A_info_t*, void* names) -> herr_t {
+    static_cast<std::vector<std::string>*>(names)->emplace_back(name);
+    return 0;
+  };
+  std::vector<std::string> names;
+  if (H5Aiterate2(file.get(), H5_INDEX_NAME, H5_ITER_INC, nullptr, visit, &names) < 0) {
+    fail(path, "its attributes cannot be read: ", hdf5_reason());
+  }
+  for (const std::string& name : names) append_attribute(file, name.c_str(), attributes);
+  return attributes;
+}
 
 ShardShape read_shard_shape(const std::filesystem::path& path) {
   const QuietErrors quiet;

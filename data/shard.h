@@ -9,9 +9,18 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 namespace tempo::data {
+
+/// Named values that are stored with a shard, as attributes of the file's root.
+using Attributes = std::vector<std::pair<std::string, std::variant<std::int64_t, double, std::string>>>;
+
+/// The attribute that names the vocabulary of the ids: SHA-256 of its file. NVIDIA's shards have none.
+inline constexpr const char* kTokenizerHash = "tokenizer_sha256";
 
 /// What the header of a shard says, without its rows.
 struct ShardShape {
@@ -42,6 +51,9 @@ struct Shard {
 /// Opens the file, checks that the six datasets are there with agreeing shapes and integer types, and reads no rows.
 /// Throws c10::ValueError naming the file and the dataset.
 ShardShape read_shard_shape(const std::filesystem::path& path);
+
+/// The attributes that are whole numbers, real numbers or text, in the order of their names; others are left out.
+Attributes read_attributes(const std::filesystem::path& path);
 
 /// Reads and checks a whole shard. Any stored integer type is accepted (i1 ... u8).
 /// Throws c10::ValueError naming file, dataset and row where a token id, segment, position, label or mask cannot be right

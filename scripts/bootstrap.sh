@@ -13,7 +13,7 @@ unset PYTHONHOME PYTHONPATH PIP_USER PIP_TARGET PIP_PREFIX
 
 packages=(g++ cmake ninja-build git ca-certificates python3-venv
   libhdf5-dev libspdlog-dev libcli11-dev libyaml-cpp-dev nlohmann-json3-dev libprotozero-dev
-  libssl-dev libboost-dev libboost-context-dev libgmock-dev libbenchmark-dev)
+  libicu-dev libtbb-dev zlib1g-dev libssl-dev libboost-dev libboost-context-dev libgmock-dev libbenchmark-dev)
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 requirements=$here/requirements.txt

@@ -1,12 +1,10 @@
 #include "train/config_fields.h"
 
-#include <c10/util/StringUtil.h>
-
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "model/config.h"
+#include "train/field_kinds.h"
 
 namespace tempo::train {
 namespace {
@@ -14,7 +12,6 @@ namespace {
 using model::Bounds;
 
 constexpr std::int64_t kMaxCount = 2'147'483'647;
-constexpr std::int64_t kMaxThreads = 4096;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const std::vector<std::string> kLayerPresets = {"baseline"};
@@ -31,92 +28,6 @@ const Bounds<std::int64_t> kFromOne = {1, kMaxCount};
 const Bounds<double> kNotNegative = {0, kInfinity};
 const Bounds<double> kPositive = {0, kInfinity, true};
 const Bounds<double> kBetaBounds = {0, 1, false, true};
-
-/// Where a value lives in the tree: at(&RunConfig::train, &TrainConfig::steps)(config) is config.train.steps.
-template <typename Tree, typename Branch, typename T>
-auto at(Branch Tree::*branch, T Branch::*leaf) {
-  return [ branch, leaf ](auto& config) -> auto& { return config.*branch.*leaf; };
-}
-
-template <typename Tree, typename T>
-auto at(T Tree::*leaf) {
-  return [leaf](auto& config) -> auto& { return config.*leaf; };
-}
-
-std::string text_of(double value) { return model::number_text(value); }
-std::string text_of(std::int64_t value) { return std::to_string(value); }
-std::string text_of(std::uint64_t value) { return std::to_string(value); }
-
-/// JSON's quotes and escapes are YAML's too.
-std::string quoted_path(const std::filesystem::path& path) { return nlohmann::json(path.string()).dump(); }
-
-/// Completes a field whose value lives in the tree: how it is printed, and that its default is what a fresh tree
-/// prints.
-Field stored(Field field, std::function<std::string(const Draft&)> print) {
-  field.print = std::move(print);
-  field.fallback = field.print(Draft{});
-  return field;
-}
-
-template <typename T, typename At>
-Field number(std::string key, At where, Bounds<T> bounds, std::string sentence) {
-  Field field;
-  field.key = std::move(key);
-  field.allowed = (std::is_floating_point_v<T> ? "number, " : "whole number, ") + bounds.text();
-  field.sentence = std::move(sentence);
-  field.read = [=](Draft& draft, const WrittenValue& value) { where(draft) = read_number(value, bounds); };
-  return stored(std::move(field), [=](const Draft& draft) { return text_of(where(draft)); });
-}
-
-template <typename At>
-Field boolean(std::string key, At where, std::string sentence) {
-  Field field;
-  field.key = std::move(key);
-  field.allowed = "true | false";
-  field.sentence = std::move(sentence);
-  field.read = [=](Draft& draft, const WrittenValue& value) { where(draft) = read_boolean(value); };
-  return stored(std::move(field), [=](const Draft& draft) { return std::string(where(draft) ? "true" : "false"); });
-}
-
-template <typename At>
-Field choice(std::string key, At where, const std::vector<std::string>& names, std::string sentence) {
-  Field field;
-  field.key = std::move(key);
-  field.allowed = c10::Join(" | ", names);
-  field.sentence = std::move(sentence);
-  field.read = [=](Draft& draft, const WrittenValue& value) { where(draft) = read_choice(value, names); };
-  return stored(std::move(field), [=](const Draft& draft) { return where(draft); });
-}
-
-/// A choice that is stored as an enumerator.
-template <typename Enum, typename At>
-Field choice(std::string key, At where, const std::vector<std::pair<std::string, Enum>>& names, std::string sentence) {
-  std::vector<std::string> words;
-  words.reserve(names.size());
-  for (const auto& entry : names) words.push_back(entry.first);
-  Field field;
-  field.key = std::move(key);
-  field.allowed = c10::Join(" | ", words);
-  field.sentence = std::move(sentence);
-  field.read = [=](Draft& draft, const WrittenValue& value) {
-    const std::string word = read_choice(value, words);
-    for (const auto& [name, enumerator] : names) {
-      if (name == word) where(draft) = enumerator;
-    }
-  };
-  return stored(std::move(field), [=](const Draft& draft) {
-    for (const auto& [name, enumerator] : names) {
-      if (enumerator == where(draft)) return name;
-    }
-    return std::string();
-  });
-}
-
-Field required(Field field, std::string example) {
-  field.fallback.clear();
-  field.example = std::move(example);
-  return field;
-}
 
 Field resolved_into_others(Field field, std::string fallback) {
   field.print = nullptr;
@@ -150,23 +61,6 @@ void append_model(std::vector<Field>& fields) {
   for (const auto& declared : model::integer_fields()) fields.push_back(model_number(declared));
   fields.push_back(model_activation());
   for (const auto& declared : model::real_fields()) fields.push_back(model_number(declared));
-}
-
-template <typename At>
-Field path_list(std::string key, At where, std::string sentence) {
-  Field field;
-  field.key = std::move(key);
-  field.allowed = "path or list of paths";
-  field.sentence = std::move(sentence);
-  field.read = [=](Draft& draft, const WrittenValue& value) {
-    where(draft).clear();
-    for (const auto& path : read_paths(value)) where(draft).push_back(path.string());
-  };
-  return stored(std::move(field), [=](const Draft& draft) {
-    std::string text;
-    for (const std::string& path : where(draft)) text += "\n    - " + quoted_path(path);
-    return text;
-  });
 }
 
 void append_data(std::vector<Field>& fields) {
@@ -279,12 +173,7 @@ Field init_from() {
 }
 
 Field run_dir() {
-  Field field;
-  field.key = "run.dir";
-  field.allowed = "path";
-  field.sentence = "Folder that the run writes, made by it.";
-  field.read = [](Draft& draft, const WrittenValue& value) { draft.run.dir = read_path(value); };
-  field.print = [](const Draft& draft) { return quoted_path(draft.run.dir); };
+  Field field = path("run.dir", at(&RunConfig::run, &RunSection::dir), "Folder that the run writes, made by it.");
   return required(std::move(field), "run: {dir: runs/first}");
 }
 
@@ -309,6 +198,7 @@ std::vector<Field> declare() {
   append_schedule(fields);
   append_run(fields);
   fields.push_back(init_from());
+  append_prepare_fields(fields);
   return fields;
 }
 
@@ -325,6 +215,7 @@ const std::vector<Section>& config_sections() {
       {"schedule", "How the learning rate changes."},
       {"run", "What is written, and where."},
       {"init", "What the weights start from; without it they are drawn at random."},
+      {"prepare", "What tempo prepare makes shards from. tempo train reads what it has made by data.shards."},
   };
   return sections;
 }

@@ -1,5 +1,5 @@
 // The declaration of every key of a run's configuration: one entry drives YAML, overrides, the resolved config.yaml,
-// help and the hints for unknown keys. A key is added in config_fields.cpp, and nowhere else.
+// help and the hints for unknown keys. A key is added in config_fields.cpp (those of `prepare` in prepare_fields.cpp), and nowhere else.
 //
 // Not for: files and scalars (config_reader.h), rules between keys (run_config.cpp).
 // Thread rule: constant after first use.
@@ -20,12 +20,16 @@ struct Draft : RunConfig {
   double warmup_ratio = 0;
 };
 
+/// The commands that read a configuration.
+enum class Command { kTrain, kPrepare };
+
 struct Field {
   std::string key;       ///< dotted path
   std::string allowed;   ///< type and bounds, for help
   std::string fallback;  ///< default, for help; empty where there is none
   std::string sentence;
-  std::string example;           ///< a line of YAML, where the key is required
+  std::string example;  ///< a line of YAML, where the key is required
+  std::vector<Command> required_by;
   std::string hugging_face_key;  ///< for what belongs to a model's weights: its name in their config.json
 
   /// Checks type and bounds and stores the value.
@@ -39,6 +43,9 @@ struct Section {
   std::string name;
   std::string sentence;
 };
+
+/// Appends the fields of the section "prepare".
+void append_prepare_fields(std::vector<Field>& fields);
 
 /// All sections and all fields, in the order of the resolved file.
 const std::vector<Section>& config_sections();

@@ -5,12 +5,14 @@
 #include <map>
 #include <optional>
 
+#include "data/examples.h"
 #include "train/config_fields.h"
 #include "train/config_reader.h"
 
 namespace tempo::train {
 namespace {
 
+constexpr const char* kSequenceLength = "data.sequence_length";
 constexpr const char* kWarmupSteps = "schedule.warmup_steps";
 constexpr const char* kWarmupRatio = "schedule.warmup_ratio";
 /// The keys that model.size stands for.
@@ -81,10 +83,11 @@ class Written {
   std::map<std::string, WrittenValue> values_;
 };
 
-void require_keys(const Written& written) {
+void require_keys(const Written& written, Command command) {
   std::string missing;
   for (const Field& field : config_fields()) {
-    if (field.example.empty() || written.has(field.key)) continue;
+    const auto& commands = field.required_by;
+    if (std::find(commands.begin(), commands.end(), command) == commands.end() || written.has(field.key)) continue;
     missing += (missing.empty() ? "" : "; ") + field.key + " is missing, write for example " + field.example;
   }
   if (!missing.empty()) refuse(written.file(), missing);
@@ -158,6 +161,13 @@ void resolve_warmup(Draft& draft, const Written& written) {
   draft.schedule.warmup_steps = std::abs(steps - whole) <= kWholeTolerance * whole ? whole : steps;
 }
 
+void check_predictions(const RunConfig& config, const Written& written) {
+  const std::int64_t length = config.data.sequence_length;
+  if (length == 0 || config.data.max_predictions <= length) return;
+  refuse(written.place("data.max_predictions"),
+         std::to_string(config.data.max_predictions) + " is more than data.sequence_length " + std::to_string(length));
+}
+
 void resolve_evaluation(Draft& draft, const Written& written) {
   constexpr const char* kEvery = "train.evaluate_every";
   constexpr std::int64_t kDefaultEvaluations = 20;  // points enough for a curve
@@ -174,10 +184,7 @@ void check_data(const RunConfig& config, const Written& written) {
     refuse(written.place("data.sequence_length"),
            std::to_string(length) + " is more than model.max_positions " + std::to_string(config.model.max_positions));
   }
-  if (length > 0 && config.data.max_predictions > length) {
-    refuse(written.place("data.max_predictions"), std::to_string(config.data.max_predictions) +
-                                                      " is more than data.sequence_length " + std::to_string(length));
-  }
+  check_predictions(config, written);
 }
 
 void check_train(const RunConfig& config, const Written& written) {
@@ -227,6 +234,29 @@ std::string wrapped(const std::string& text, std::size_t indent, std::size_t wid
   return result + std::string(indent, ' ') + line + "\n";
 }
 
+Draft read_fields(const Written& written) {
+  Draft draft;
+  for (const Field& field : config_fields()) {
+    const WrittenValue* value = written.find(field.key);
+    if (value != nullptr) field.read(draft, *value);
+  }
+  return draft;
+}
+
+void check_prepare(const RunConfig& config, const Written& written) {
+  const std::int64_t length = config.data.sequence_length;
+  if (length < data::kMinSequenceLength) {
+    refuse(written.place(kSequenceLength), std::to_string(length) + " is too short for a pair of segments; at least " +
+                                               std::to_string(data::kMinSequenceLength) + " tokens");
+  }
+  check_predictions(config, written);
+  const double share = config.prepare.validation;
+  if (share > 0 && share < data::kMinHeldOutShare) {
+    refuse(written.place("prepare.validation"),
+           model::number_text(share) + " is too small; 0 or at least " + model::number_text(data::kMinHeldOutShare));
+  }
+}
+
 }  // namespace
 
 Schedule RunConfig::learning_rates() const {
@@ -235,12 +265,8 @@ Schedule RunConfig::learning_rates() const {
 
 RunConfig load_run_config(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
   const Written written(file, overrides);
-  Draft draft;
-  for (const Field& field : config_fields()) {
-    const WrittenValue* value = written.find(field.key);
-    if (value != nullptr) field.read(draft, *value);
-  }
-  require_keys(written);
+  Draft draft = read_fields(written);
+  require_keys(written, Command::kTrain);
   resolve_model(draft, written);
   resolve_warmup(draft, written);
   resolve_evaluation(draft, written);
@@ -250,6 +276,21 @@ RunConfig load_run_config(const std::filesystem::path& file, const std::vector<s
   check_data(draft, written);
   check_train(draft, written);
   check_schedule(draft, written);
+  return draft;
+}
+
+RunConfig load_prepare_config(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
+  const Written written(file, overrides);
+  Draft draft = read_fields(written);
+  require_keys(written, Command::kPrepare);
+  if (!written.has(kSequenceLength)) {
+    refuse(written.file(),
+           std::string(kSequenceLength) + " is missing, write for example data: {sequence_length: 128}");
+  }
+  check_prepare(draft, written);
+  // 20, 60 and 80 at 128, 384 and 512 tokens, as in BERT's recipes.
+  const std::int64_t length = draft.data.sequence_length;
+  if (draft.data.max_predictions == 0) draft.data.max_predictions = (5 * length + 31) / 32;
   return draft;
 }
 
@@ -270,12 +311,13 @@ std::string resolved_yaml(const RunConfig& config) {
   return text;
 }
 
-std::string describe_keys() {
+std::string describe_keys(const std::vector<std::string>& sections) {
   constexpr std::size_t kWidth = 100;
   constexpr std::size_t kKeyIndent = 2;
   constexpr std::size_t kSentenceIndent = 6;
   std::string text;
   for (const Section& section : config_sections()) {
+    if (!sections.empty() && std::find(sections.begin(), sections.end(), section.name) == sections.end()) continue;
     text += (text.empty() ? "" : "\n") + wrapped(section.name + ": " + section.sentence, 0, kWidth);
     for (const Field& field : config_fields()) {
       if (section_of(field.key) != section.name) continue;

@@ -14,6 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "data/corpus.h"
+#include "data/masking.h"
+#include "data/sentences.h"
 #include "model/config.h"
 #include "train/schedule.h"
 
@@ -66,12 +69,31 @@ struct RunSection {
   bool overwrite = false;
 };
 
+struct PrepareConfig {
+  std::vector<std::string> input;  ///< as written, made absolute; may hold * and ?
+  std::filesystem::path tokenizer;
+  std::filesystem::path output;
+  bool overwrite = false;
+  bool lowercase = true;
+  data::DocumentRule documents = data::DocumentRule::kFile;
+  data::SentenceRule sentences = data::SentenceRule::kIcu;
+  std::int64_t duplicates = 5;
+  double masked_share = 0.15;
+  double short_share = 0.1;
+  bool whole_word = false;
+  data::RandomWords random_words = data::RandomWords::kWords;
+  double validation = 0;
+  std::int64_t shards = 0;  ///< 0: by the size of the input
+  std::uint64_t seed = 42;
+  std::int64_t threads = 0;  ///< 0: all cores this process may use
+};
+
 struct InitConfig {
   std::optional<std::filesystem::path> from;  ///< Hugging Face folder or checkpoint whose weights the run starts from
 };
 
-/// Everything `tempo train` needs. Fields are final: defaults filled in, paths absolute, bounds and combinations
-/// checked.
+/// Everything `tempo train` and `tempo prepare` need. Fields are final: defaults filled in, paths absolute, bounds and
+/// combinations checked.
 struct RunConfig {
   model::ModelConfig model;
   std::string layers_preset = "baseline";
@@ -81,6 +103,7 @@ struct RunConfig {
   ScheduleConfig schedule;
   RunSection run;
   InitConfig init;
+  PrepareConfig prepare;
 
   Schedule learning_rates() const;
 };
@@ -93,18 +116,26 @@ struct RunConfig {
 /// keys name the nearest known one, misplaced ones the section they belong to.
 RunConfig load_run_config(const std::filesystem::path& file, const std::vector<std::string>& overrides);
 
+/// The same for `tempo prepare`: what only training needs may be missing and its combinations are not looked at;
+/// data.sequence_length is required, data.max_predictions is filled in.
+RunConfig load_prepare_config(const std::filesystem::path& file, const std::vector<std::string>& overrides);
+
 /// The resolved configuration as YAML, every key with its value, in the order of declaration (init.from,
-/// data.validation and train.evaluate_every only where they are set; model.size and schedule.warmup_ratio as the
+/// data.validation, train.evaluate_every and prepare only where they are set; model.size and schedule.warmup_ratio as the
 /// numbers that they stand for). load_run_config on it, in whatever folder, gives an equal run and the same text.
 std::string resolved_yaml(const RunConfig& config);
 
-/// Every key by section: name, type and bounds, default, sentence; at most 100 columns wide. Printed by
-/// `tempo train --help-config`.
-std::string describe_keys();
+/// The keys of the named sections (all, where none is named): name, type and bounds, default, sentence; at most 100 columns
+/// wide. Printed by `tempo train --help` and `tempo prepare --help`.
+std::string describe_keys(const std::vector<std::string>& sections = {});
 
 /// The shard files that `patterns` name, sorted by path (byte by byte), each once: patterns are expanded, a folder
 /// stands for every *.hdf5 and *.h5 file in it. Reads folders, opens no file.
 /// Throws c10::ValueError naming `key` (data.shards, data.validation) and the pattern that matches nothing.
 std::vector<std::filesystem::path> expand_shards(const std::string& key, const std::vector<std::string>& patterns);
+
+/// The same for text (prepare.input); a folder stands for every *.txt, *.md and *.rst file in it and below,
+/// packed (.gz) or not.
+std::vector<std::filesystem::path> expand_inputs(const std::string& key, const std::vector<std::string>& patterns);
 
 }  // namespace tempo::train

@@ -52,6 +52,13 @@ std::unique_ptr<data::Dataset> open(const RunConfig& config, Paths shards, data:
   return std::make_unique<data::Dataset>(std::move(options));
 }
 
+/// The vocabulary that tempo prepare leaves beside its shards; an empty path where there is none.
+fs::path tokenizer_beside(const fs::path& shard) {
+  std::error_code ignored;
+  const fs::path folder = shard.parent_path();
+  return fs::exists(folder / "vocab.txt", ignored) ? folder : fs::path();
+}
+
 }  // namespace
 
 RunData open_data(const RunConfig& config) {
@@ -67,6 +74,7 @@ RunData open_data(const RunConfig& config) {
   options.shuffle = config.data.shuffle;
   options.seed = config.train.seed;
   RunData data;
+  data.tokenizer_folder = tokenizer_beside(training.front());
   data.training = open(config, training, std::move(options));
   TORCH_CHECK_VALUE(data.training->sequence_length() <= config.model.max_positions, "the shards have sequences of ",
                     data.training->sequence_length(), " tokens, but model.max_positions is ",
@@ -75,6 +83,11 @@ RunData open_data(const RunConfig& config) {
     data::DatasetOptions in_order;
     in_order.shuffle = false;
     data.validation = open(config, validation, std::move(in_order));
+    const std::string& held_out = data.validation->tokenizer_sha256();
+    const std::string& trained_on = data.training->tokenizer_sha256();
+    TORCH_CHECK_VALUE(held_out.empty() || trained_on.empty() || held_out == trained_on,
+                      "data.validation: ", validation.front().string(), ": was made with another vocabulary than ",
+                      training.front().string());
   }
   return data;
 }

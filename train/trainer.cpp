@@ -228,8 +228,7 @@ void train(const RunConfig& config) {
   if (data.validation) spdlog::info("evaluation: {}", evaluation_text(config, data));
   run.loop();
   if (config.run.export_model) {
-    model::save_hugging_face(*model, run.directory().export_folder(),
-                             config.init.from.value_or(std::filesystem::path()));
+    model::save_hugging_face(*model, run.directory().export_folder(), config.init.from.value_or(data.tokenizer_folder));
     spdlog::info("exported to {}", run.directory().export_folder().string());
   }
 }

@@ -66,9 +66,26 @@ TEST_F(ExpandShards, NamesThePatternThatMatchesNothing) {
             "data.shards: nothing matches \"" + path("gone.hdf5") + "\"");
   std::filesystem::create_directories(folder_ / "empty");
   EXPECT_EQ(value_error_of([&] { expand({"empty"}); }),
-            "data.shards: \"" + path("empty") + "\" holds no *.hdf5 or *.h5 file");
+            "data.shards: \"" + path("empty") + "\" holds none of *.hdf5, *.h5");
   EXPECT_EQ(value_error_of([&] { expand_shards("data.validation", {path("gone.hdf5")}); }),
             "data.validation: nothing matches \"" + path("gone.hdf5") + "\"");
+}
+
+TEST_F(ExpandShards, AFolderOfTextStandsForTheTextInItAndBelow) {
+  for (const char* name : {"text/b.txt", "text/a.txt.gz", "text/inner/c.rst.gz", "text/inner/d.md", "text/.hidden.txt",
+                           "text/e.pdf", "text/.git/f.txt.gz"}) {
+    const std::filesystem::path file = folder_ / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << "";
+  }
+  std::vector<std::string> names;
+  for (const auto& file : expand_inputs("prepare.input", {path("text"), path("text/e.pdf")})) {
+    names.push_back(file.lexically_relative(folder_ / "text").string());
+  }
+  EXPECT_THAT(names, ElementsAre("a.txt.gz", "b.txt", "e.pdf", "inner/c.rst.gz", "inner/d.md"));
+  EXPECT_EQ(
+      value_error_of([&] { expand_inputs("prepare.input", {path("shards/a")}); }),
+      "prepare.input: \"" + path("shards/a") + "\" holds none of *.txt, *.txt.gz, *.md, *.md.gz, *.rst, *.rst.gz");
 }
 
 }  // namespace
