@@ -2,28 +2,16 @@
 #include <memory>
 
 #include "apps/commands.h"
+#include "apps/config_arguments.h"
 #include "train/run_config.h"
 #include "train/trainer.h"
 
 namespace tempo::apps {
-namespace {
-
-struct Arguments {
-  std::string config;
-  std::vector<std::string> overrides;
-  bool dry_run = false;
-};
-
-}  // namespace
 
 void add_train(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ConfigArguments>();
   CLI::App* command = app.add_subcommand("train", "Pre-train a model from a YAML configuration");
-  command->add_option("CONFIG", arguments->config, "YAML file; its paths are relative to it")->required();
-  command->add_option("KEY=VALUE", arguments->overrides,
-                      "Overrides of single keys, as train.steps=100; paths are relative to here");
-  command->add_flag("--dry-run", arguments->dry_run, "Check the configuration, the data and the weights, and stop");
-  command->footer("Keys of the configuration:\n\n" + train::describe_keys());
+  arguments->add_to(*command, "train.steps=100", "the configuration, the data and the weights", train::describe_keys());
   command->callback([arguments] {
     const train::RunConfig config = train::load_run_config(arguments->config, arguments->overrides);
     if (arguments->dry_run) {

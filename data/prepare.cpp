@@ -1,6 +1,7 @@
 #include "data/prepare.h"
 
 #include <c10/util/Exception.h>
+#include <sys/resource.h>
 #include <tbb/enumerable_thread_specific.h>
 #include <tbb/global_control.h>
 #include <tbb/info.h>
@@ -29,6 +30,16 @@ constexpr double kBytesPerToken = 4.3;  // of English, by BERT's vocabulary
 constexpr double kGzipRatio = 3;        // of English
 // Chunks under way: enough that no thread waits for the ones that go in order.
 constexpr std::size_t kChunksPerThread = 2;
+
+/// Every shard keeps a file open; the limit for a process is often 1024.
+void allow_open_files(std::int64_t num_shards) {
+  constexpr std::int64_t kOthers = 256;  // libraries, input, terminal
+  const auto wanted = static_cast<rlim_t>(num_shards + kOthers);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 /// One chunk on its way through the pipeline.
 struct Work {
@@ -117,6 +128,7 @@ class Preparation {
   PrepareSummary run() {
     const int threads = options_.threads > 0 ? static_cast<int>(options_.threads) : tbb::info::default_concurrency();
     const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(threads));
+    allow_open_files(num_shards() + num_validation_shards());
     run_pipeline(static_cast<std::size_t>(threads) * kChunksPerThread);
     write_rest(training_);
     write_rest(validation_);

@@ -118,10 +118,8 @@ void append_train(std::vector<Field>& fields) {
 }
 
 Field optimizer_betas() {
-  Field field;
-  field.key = "optimizer.betas";
-  field.allowed = "two numbers, each " + kBetaBounds.text();
-  field.sentence = "Decay rates of the running means of the gradient and of its square.";
+  Field field = named("optimizer.betas", "two numbers, each " + kBetaBounds.text(),
+                      "Decay rates of the running means of the gradient and of its square.");
   field.read = [](Draft& draft, const WrittenValue& value) {
     const std::vector<double> betas = read_numbers(value, 2, kBetaBounds);
     draft.optimizer.beta1 = betas[0];
@@ -162,11 +160,9 @@ void append_schedule(std::vector<Field>& fields) {
 }
 
 Field init_from() {
-  Field field;
-  field.key = "init.from";
-  field.allowed = "path";
-  field.sentence =
-      "Folder (Hugging Face or checkpoint) whose weights the run starts from. Its config.json gives the model.";
+  Field field =
+      named("init.from", "path",
+            "Folder (Hugging Face or checkpoint) whose weights the run starts from. Its config.json gives the model.");
   field.read = [](Draft& draft, const WrittenValue& value) { draft.init.from = read_path(value); };
   return stored(std::move(field),
                 [](const Draft& draft) { return draft.init.from ? quoted_path(*draft.init.from) : std::string(); });

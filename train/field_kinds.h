@@ -46,32 +46,33 @@ inline Field stored(Field field, std::function<std::string(const Draft&)> print)
   return field;
 }
 
-template <typename T, typename At>
-Field number(std::string key, At where, Bounds<T> bounds, std::string sentence) {
+/// A field with its words, not yet read or printed.
+inline Field named(std::string key, std::string allowed, std::string sentence) {
   Field field;
   field.key = std::move(key);
-  field.allowed = (std::is_floating_point_v<T> ? "number, " : "whole number, ") + bounds.text();
+  field.allowed = std::move(allowed);
   field.sentence = std::move(sentence);
+  return field;
+}
+
+template <typename T, typename At>
+Field number(std::string key, At where, Bounds<T> bounds, std::string sentence) {
+  Field field = named(std::move(key), (std::is_floating_point_v<T> ? "number, " : "whole number, ") + bounds.text(),
+                      std::move(sentence));
   field.read = [=](Draft& draft, const WrittenValue& value) { where(draft) = read_number(value, bounds); };
   return stored(std::move(field), [=](const Draft& draft) { return text_of(where(draft)); });
 }
 
 template <typename At>
 Field boolean(std::string key, At where, std::string sentence) {
-  Field field;
-  field.key = std::move(key);
-  field.allowed = "true | false";
-  field.sentence = std::move(sentence);
+  Field field = named(std::move(key), "true | false", std::move(sentence));
   field.read = [=](Draft& draft, const WrittenValue& value) { where(draft) = read_boolean(value); };
   return stored(std::move(field), [=](const Draft& draft) { return std::string(where(draft) ? "true" : "false"); });
 }
 
 template <typename At>
 Field choice(std::string key, At where, const std::vector<std::string>& names, std::string sentence) {
-  Field field;
-  field.key = std::move(key);
-  field.allowed = c10::Join(" | ", names);
-  field.sentence = std::move(sentence);
+  Field field = named(std::move(key), c10::Join(" | ", names), std::move(sentence));
   field.read = [=](Draft& draft, const WrittenValue& value) { where(draft) = read_choice(value, names); };
   return stored(std::move(field), [=](const Draft& draft) { return where(draft); });
 }
@@ -82,10 +83,7 @@ Field choice(std::string key, At where, const std::vector<std::pair<std::string,
   std::vector<std::string> words;
   words.reserve(names.size());
   for (const auto& entry : names) words.push_back(entry.first);
-  Field field;
-  field.key = std::move(key);
-  field.allowed = c10::Join(" | ", words);
-  field.sentence = std::move(sentence);
+  Field field = named(std::move(key), c10::Join(" | ", words), std::move(sentence));
   field.read = [=](Draft& draft, const WrittenValue& value) {
     const std::string word = read_choice(value, words);
     for (const auto& [name, enumerator] : names) {
@@ -111,10 +109,7 @@ inline Field required(Field field, std::string example, Command by = Command::kT
 /// One path or several; not printed where there is none.
 template <typename At>
 Field path_list(std::string key, At where, std::string sentence) {
-  Field field;
-  field.key = std::move(key);
-  field.allowed = "path or list of paths";
-  field.sentence = std::move(sentence);
+  Field field = named(std::move(key), "path or list of paths", std::move(sentence));
   field.read = [=](Draft& draft, const WrittenValue& value) {
     where(draft).clear();
     for (const auto& path : read_paths(value)) where(draft).push_back(path.string());
@@ -129,10 +124,7 @@ Field path_list(std::string key, At where, std::string sentence) {
 /// A path; not printed where it is not set.
 template <typename At>
 Field path(std::string key, At where, std::string sentence) {
-  Field field;
-  field.key = std::move(key);
-  field.allowed = "path";
-  field.sentence = std::move(sentence);
+  Field field = named(std::move(key), "path", std::move(sentence));
   field.read = [=](Draft& draft, const WrittenValue& value) { where(draft) = read_path(value); };
   return stored(std::move(field),
                 [=](const Draft& draft) { return where(draft).empty() ? std::string() : quoted_path(where(draft)); });

@@ -37,13 +37,14 @@ bool is_hidden(const fs::path& path) { return path.filename().native().front() =
 struct FolderRule {
   std::vector<std::string> endings;
   bool is_recursive = false;
+  std::string excluded;  ///< a name
 
   bool takes(const fs::directory_entry& entry) const {
     const std::string name = entry.path().filename().string();
     const auto ends_name = [&](const std::string& ending) {
       return name.size() > ending.size() && name.compare(name.size() - ending.size(), ending.size(), ending) == 0;
     };
-    return !is_hidden(entry.path()) && std::any_of(endings.begin(), endings.end(), ends_name) &&
+    return !is_hidden(entry.path()) && name != excluded && std::any_of(endings.begin(), endings.end(), ends_name) &&
            entry.is_regular_file();
   }
 
@@ -94,14 +95,14 @@ std::vector<fs::path> expand(const std::string& key, const std::vector<std::stri
 }  // namespace
 
 std::vector<fs::path> expand_shards(const std::string& key, const std::vector<std::string>& patterns) {
-  const FolderRule rule = {{".hdf5", ".h5"}, false};
+  const FolderRule rule = {{".hdf5", ".h5"}, false, {}};
   std::vector<fs::path> shards = expand(key, patterns, rule);
   for (const fs::path& shard : shards) ShardFolder::check_shard(shard);
   return shards;
 }
 
 std::vector<fs::path> expand_inputs(const std::string& key, const std::vector<std::string>& patterns) {
-  return expand(key, patterns, {{".txt", ".txt.gz", ".md", ".md.gz", ".rst", ".rst.gz"}, true});
+  return expand(key, patterns, {{".txt", ".txt.gz", ".md", ".md.gz", ".rst", ".rst.gz"}, true, "vocab.txt"});
 }
 
 }  // namespace tempo::train

@@ -23,11 +23,11 @@ void append_prepare_fields(std::vector<Field>& fields) {
   const auto by_prepare = [](Field field, std::string example) {
     return required(std::move(field), std::move(example), Command::kPrepare);
   };
-  fields.push_back(
-      by_prepare(path_list("prepare.input", at(prepare, &P::input),
-                           "Text: files (plain or gzip), patterns with * and ?, or folders, of which every "
-                           "*.txt, *.md and *.rst file is taken, also packed (.gz) and from folders inside."),
-                 "prepare: {input: corpus}"));
+  fields.push_back(by_prepare(
+      path_list("prepare.input", at(prepare, &P::input),
+                "Text: files (plain or gzip), patterns with * and ?, or folders, of which every "
+                "*.txt, *.md and *.rst file but a vocab.txt is taken, also packed (.gz) and from folders inside."),
+      "prepare: {input: corpus}"));
   fields.push_back(by_prepare(path("prepare.tokenizer", at(prepare, &P::tokenizer),
                                    "WordPiece vocabulary: a vocab.txt, or a folder that has one."),
                               "prepare: {tokenizer: vocab.txt}"));

@@ -192,7 +192,7 @@ std::string check_preparation(const RunConfig& config) {
   const data::PrepareOptions options = options_of(config);
   const std::unique_ptr<data::Tokenizer> tokenizer = read_tokenizer(config.prepare);
   const data::Masker masker(*tokenizer, options.examples.masking);
-  ShardFolder(config.prepare.output, config.prepare.overwrite);
+  ShardFolder::check(config.prepare.output, config.prepare.overwrite);
   return fmt::format(
       "The configuration is valid; nothing was written.\n"
       "  input       {} {} of {}\n"

@@ -135,7 +135,7 @@ std::string describe_keys(const std::vector<std::string>& sections = {});
 std::vector<std::filesystem::path> expand_shards(const std::string& key, const std::vector<std::string>& patterns);
 
 /// The same for text (prepare.input); a folder stands for every *.txt, *.md and *.rst file in it and below,
-/// packed (.gz) or not.
+/// packed (.gz) or not, but a vocab.txt.
 std::vector<std::filesystem::path> expand_inputs(const std::string& key, const std::vector<std::string>& patterns);
 
 }  // namespace tempo::train

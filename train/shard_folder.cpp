@@ -26,7 +26,7 @@ constexpr const char* kValidation = "validation";
   TORCH_CHECK(false, "prepare.output: ", path.string(), ": ", reason);
 }
 
-void check(const std::error_code& error, const fs::path& path, const char* what) {
+void fail_on(const std::error_code& error, const fs::path& path, const char* what) {
   if (error) fail(path, std::string(what) + ": " + error.message());
 }
 
@@ -62,19 +62,26 @@ void flush(const fs::path& path) {
 
 }  // namespace
 
-ShardFolder::ShardFolder(fs::path folder, bool overwrite) : folder_(std::move(folder)), staging_(folder_ / kStaging) {
-  TORCH_CHECK_VALUE(!fs::exists(folder_) || fs::is_directory(folder_), "prepare.output: ", folder_.string(),
+void ShardFolder::check(const fs::path& folder, bool overwrite) {
+  TORCH_CHECK_VALUE(!fs::exists(folder) || fs::is_directory(folder), "prepare.output: ", folder.string(),
                     " is a file; a folder is needed");
-  const bool is_unfinished = fs::exists(staging_);
-  const bool is_finished = fs::exists(folder_ / kPrepareManifest);
+  const bool is_finished = fs::exists(folder / kPrepareManifest);
   TORCH_CHECK_VALUE(
-      !is_finished || overwrite, "prepare.output: ", folder_.string(),
+      !is_finished || overwrite, "prepare.output: ", folder.string(),
       " holds a finished set of shards; choose another folder, or replace it with prepare.overwrite=true");
-  TORCH_CHECK_VALUE(is_finished || is_unfinished || !holds_shards(folder_), "prepare.output: ", folder_.string(),
+  TORCH_CHECK_VALUE(is_finished || fs::exists(folder / kStaging) || !holds_shards(folder),
+                    "prepare.output: ", folder.string(),
                     " holds .hdf5 files that tempo prepare did not write; choose another folder");
+}
+
+ShardFolder::ShardFolder(fs::path folder, bool overwrite) : folder_(std::move(folder)), staging_(folder_ / kStaging) {
+  check(folder_, overwrite);
+  const bool is_finished = fs::exists(folder_ / kPrepareManifest);
+  for (fs::path missing = folder_; !missing.empty() && !fs::exists(missing); missing = missing.parent_path()) {
+    made_folders_.push_back(missing);
+  }
   std::error_code error;
-  made_folder_ = fs::create_directories(folder_, error);
-  if (!error) fs::create_directory(staging_, error);
+  fs::create_directories(staging_, error);
   TORCH_CHECK_VALUE(!error, "prepare.output: ", folder_.string(), ": cannot be written: ", error.message());
   lock_ = ::open((staging_ / kLock).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   TORCH_CHECK_VALUE(lock_ >= 0, "prepare.output: ", folder_.string(), ": cannot be written: ", std::strerror(errno));
@@ -93,7 +100,7 @@ ShardFolder::ShardFolder(fs::path folder, bool overwrite) : folder_(std::move(fo
     if (!error && entry.path().filename() != kLock) fs::remove_all(entry.path(), error);
   }
   if (!error) fs::create_directory(staging_ / kValidation, error);
-  check(error, staging_, "cannot be emptied");
+  fail_on(error, staging_, "cannot be emptied");
 }
 
 ShardFolder::~ShardFolder() {
@@ -101,7 +108,9 @@ ShardFolder::~ShardFolder() {
   std::error_code ignored;
   // Once shards have begun to move, what is left names them for the next prepare.
   if (committed_ || !fs::exists(staging_ / kMoving)) fs::remove_all(staging_, ignored);
-  if (!committed_ && made_folder_) fs::remove(folder_, ignored);
+  for (const fs::path& made : made_folders_) {
+    if (!committed_ && !fs::remove(made, ignored)) break;  // not empty
+  }
   ::close(lock_);
 }
 
@@ -127,7 +136,7 @@ void ShardFolder::commit(const std::vector<fs::path>& shards,
   for (const fs::path& shard : shards) {
     if (!error) fs::rename(staging_ / shard, folder_ / shard, error);
   }
-  check(error, folder_, "shards cannot be put in place");
+  fail_on(error, folder_, "shards cannot be put in place");
   if (has_validation) flush(folder_ / kValidation);
   for (const auto& [name, content] : texts) model::write_durable_text(folder_ / name, content);
   committed_ = true;

@@ -20,9 +20,12 @@ namespace tempo::train {
 
 class ShardFolder {
  public:
-  /// Takes the folder (made when it is not there) and empties .partial/. Throws c10::ValueError when another process
-  /// prepares into it, it is a file, it holds a finished set and `overwrite` is false, or .hdf5 files of others; c10::Error
-  /// when it cannot be written.
+  /// Throws c10::ValueError when the folder is a file, holds a finished set and `overwrite` is false, or .hdf5 files of
+  /// others. Touches nothing.
+  static void check(const std::filesystem::path& folder, bool overwrite);
+
+  /// check, then takes the folder (made when it is not there) and empties .partial/. Throws c10::ValueError when another
+  /// process prepares into it or it cannot be written.
   ShardFolder(std::filesystem::path folder, bool overwrite);
 
   /// Without commit nothing is left but what was there before.
@@ -45,7 +48,7 @@ class ShardFolder {
   std::filesystem::path folder_;
   std::filesystem::path staging_;
   int lock_ = -1;
-  bool made_folder_ = false;
+  std::vector<std::filesystem::path> made_folders_;  ///< by this object, innermost first
   bool committed_ = false;
 };
 

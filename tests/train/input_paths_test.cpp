@@ -73,7 +73,7 @@ TEST_F(ExpandShards, NamesThePatternThatMatchesNothing) {
 
 TEST_F(ExpandShards, AFolderOfTextStandsForTheTextInItAndBelow) {
   for (const char* name : {"text/b.txt", "text/a.txt.gz", "text/inner/c.rst.gz", "text/inner/d.md", "text/.hidden.txt",
-                           "text/e.pdf", "text/.git/f.txt.gz"}) {
+                           "text/e.pdf", "text/.git/f.txt.gz", "text/bert/vocab.txt"}) {
     const std::filesystem::path file = folder_ / name;
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file) << "";

@@ -58,11 +58,12 @@ TEST_F(ShardFolderTest, ShardsAppearTogetherWithTheManifest) {
 }
 
 TEST_F(ShardFolderTest, WithoutCommitNothingIsLeft) {
+  out_ = folder_ / "several/levels/out";
   {
     ShardFolder folder(out_, false);
     fill(folder, {"a.hdf5"});
   }
-  EXPECT_FALSE(fs::exists(out_));
+  EXPECT_FALSE(fs::exists(folder_ / "several"));
 }
 
 TEST_F(ShardFolderTest, AFinishedSetIsReplacedOnlyWhenAsked) {
