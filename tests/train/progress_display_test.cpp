@@ -37,6 +37,13 @@ class CapturedLog {
   std::shared_ptr<spdlog::logger> before_;
 };
 
+/// Small systems (containers, chroots) may have no pseudo-terminals.
+bool has_terminals() {
+  const int descriptor = ::posix_openpt(O_RDWR | O_NOCTTY);
+  if (descriptor >= 0) ::close(descriptor);
+  return descriptor >= 0;
+}
+
 /// A pseudo-terminal of some width; `shown` is everything drawn on it so far.
 class Terminal {
  public:
@@ -111,7 +118,14 @@ TEST(ProgressWithoutATerminal, SaysNothingWhenNothingHappened) {
   EXPECT_EQ(log.text(), "");
 }
 
-TEST(ProgressOnATerminal, RedrawsOneLineAndEndsOnAFreshOne) {
+class ProgressOnATerminal : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!has_terminals()) GTEST_SKIP() << "this system has no pseudo-terminals";
+  }
+};
+
+TEST_F(ProgressOnATerminal, RedrawsOneLineAndEndsOnAFreshOne) {
   const Environment term("TERM", "xterm");
   const Environment locale("LC_ALL", "C");
   const CapturedLog log;
@@ -129,7 +143,7 @@ TEST(ProgressOnATerminal, RedrawsOneLineAndEndsOnAFreshOne) {
   EXPECT_EQ(log.text(), "count 50%  item 1  more of it  left 1:00\ncount 100%  item 2  left 0:00\n");
 }
 
-TEST(ProgressOnATerminal, IsNotRedrawnMoreOftenThanAsked) {
+TEST_F(ProgressOnATerminal, IsNotRedrawnMoreOftenThanAsked) {
   const Environment term("TERM", "xterm");
   const CapturedLog log;
   Terminal terminal(80);
@@ -139,7 +153,7 @@ TEST(ProgressOnATerminal, IsNotRedrawnMoreOftenThanAsked) {
   EXPECT_EQ(std::count(shown.begin(), shown.end(), '\r'), 2);  // title alone, first state
 }
 
-TEST(ProgressOnATerminal, IsLeftCleanByAnException) {
+TEST_F(ProgressOnATerminal, IsLeftCleanByAnException) {
   const Environment term("TERM", "xterm");
   const CapturedLog log;
   Terminal terminal(80);
@@ -153,7 +167,7 @@ TEST(ProgressOnATerminal, IsLeftCleanByAnException) {
   EXPECT_THAT(terminal.shown(), ::testing::EndsWith("item 2\x1b[K\r\n"));
 }
 
-TEST(ProgressOnATerminal, TakesADumbOneForNone) {
+TEST_F(ProgressOnATerminal, TakesADumbOneForNone) {
   const Environment term("TERM", "dumb");
   const CapturedLog log;
   Terminal terminal(80);
@@ -162,7 +176,7 @@ TEST(ProgressOnATerminal, TakesADumbOneForNone) {
   EXPECT_EQ(log.text(), "count 50%  item 1  left 0:01\n");
 }
 
-TEST(ProgressOnATerminal, DrawsWithBlocksWhereTheLocaleIsUtf8) {
+TEST_F(ProgressOnATerminal, DrawsWithBlocksWhereTheLocaleIsUtf8) {
   const Environment term("TERM", "xterm");
   const Environment locale("LC_ALL", "C.UTF-8");
   const CapturedLog log;
