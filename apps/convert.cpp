@@ -7,6 +7,7 @@
 
 #include "apps/commands.h"
 #include "model/hf_weights.h"
+#include "train/checkpoint.h"
 #include "train/trainer.h"
 
 namespace tempo::apps {
@@ -41,9 +42,13 @@ void convert(const Arguments& arguments) {
   const std::unique_ptr<model::Model> model = model::make_model(config, c10::DeviceType::CPU);
   train::log_load_report(model::load_weights(*model, from, arguments.seed), from);
   if (from_checkpoint) {
-    model::save_hugging_face(*model, arguments.to, from);
+    model::save_hugging_face(*model, arguments.to, model::read_tokenizer_files(from));
   } else {
-    model::save_checkpoint_model(*model, arguments.to, 0, from);
+    train::write_checkpoint(arguments.to, {config,
+                                           {},
+                                           model::named_weights(*model, model::VocabularyRows::kPadded),
+                                           {},
+                                           model::read_tokenizer_files(from)});
   }
   spdlog::info("wrote {} with {} parameters to {}", from_checkpoint ? "a Hugging Face folder" : "a checkpoint",
                model::count_parameters(config), arguments.to);

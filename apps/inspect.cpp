@@ -5,9 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "apps/folder_summaries.h"
 #include "data/shard.h"
-#include "model/hf_weights.h"
-#include "model/safetensors.h"
 
 namespace tempo::apps {
 namespace {
@@ -61,35 +60,32 @@ Json shard_row(const data::Shard& shard, std::int64_t row) {
           {"next_sentence_labels", shard.next_sentence_labels[row]}};
 }
 
-Json model_summary(const fs::path& folder) {
-  const model::ModelConfig config = model::read_hugging_face_config(folder);
-  const model::SafetensorsReader reader(folder / model::kWeightsFile);
-  Json tensors = Json::object();
-  std::int64_t parameters = 0;
-  for (const auto& [name, info] : reader.tensors()) {
-    tensors[name] = {{"shape", info.shape}, {"dtype", info.dtype}};
-    std::int64_t size = 1;
-    for (const std::int64_t extent : info.shape) size *= extent;
-    if (info.dtype.front() == 'F' || info.dtype.front() == 'B') parameters += size;  // floats; buffers are integers
-  }
-  return {{"kind", model::is_checkpoint(folder) ? "checkpoint" : "model"},
-          {"layers", config.num_layers},
-          {"hidden_size", config.hidden_size},
-          {"vocab_size", config.vocab_size},
-          {"parameters", parameters},
-          {"tensors", tensors}};
+void print_line(const std::string& key, const Json& value) {
+  std::cout << key << std::string(key.size() < 22 ? 22 - key.size() : 1, ' ')
+            << (value.is_string() ? value.get<std::string>()
+                : value.is_null() ? "none"
+                                  : value.dump())
+            << "\n";
 }
 
-/// "key  value" lines; lists on one line, tensors one a line.
+void print_tensors(const Json& tensors) {
+  for (const auto& [name, tensor] : tensors.items()) {
+    std::cout << "  " << tensor["dtype"].get<std::string>() << " " << tensor["shape"].dump() << "  " << name << "\n";
+  }
+}
+
+/// "key  value" lines; lists on one line, members of an object as "key.member", tensors one a line (not a run's).
 void print_for_people(const Json& result) {
+  const bool is_run = result.value("kind", "") == "run";
   for (const auto& [key, value] : result.items()) {
-    if (key != "tensors") {
-      std::cout << key << std::string(key.size() < 22 ? 22 - key.size() : 1, ' ')
-                << (value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
-      continue;
-    }
-    for (const auto& [name, tensor] : value.items()) {
-      std::cout << "  " << tensor["dtype"].get<std::string>() << " " << tensor["shape"].dump() << "  " << name << "\n";
+    if (key == "tensors" || key == "optimizer_tensors") {
+      if (is_run) continue;
+      if (key == "optimizer_tensors") print_line(key, value.size());
+      print_tensors(value);
+    } else if (value.is_object()) {
+      for (const auto& [member, held] : value.items()) print_line(key + "." + member, held);
+    } else {
+      print_line(key, value);
     }
   }
 }
@@ -99,9 +95,7 @@ std::vector<Json> describe(const Arguments& arguments) {
   TORCH_CHECK_VALUE(fs::exists(path), path.string(), " does not exist");
   if (fs::is_directory(path)) {
     TORCH_CHECK_VALUE(arguments.rows.empty(), "--row shows rows of a shard; ", path.string(), " is a folder");
-    TORCH_CHECK_VALUE(fs::exists(path / model::kConfigFile), path.string(), " holds no ", model::kConfigFile,
-                      ": neither a model nor a checkpoint");
-    return {model_summary(path)};
+    return {folder_summary(path)};
   }
   const data::Shard shard = data::read_shard(path, {});
   if (arguments.rows.empty()) {
@@ -131,8 +125,9 @@ void inspect(const Arguments& arguments) {
 
 void add_inspect(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("inspect", "Show what a shard, a checkpoint or a model folder holds");
-  command->add_option("PATH", arguments->path, "An .hdf5 shard, a checkpoint or a Hugging Face folder")->required();
+  CLI::App* command = app.add_subcommand("inspect", "Show what a shard, a checkpoint, a run or a model folder holds");
+  command->add_option("PATH", arguments->path, "An .hdf5 shard, a checkpoint, a run directory or a Hugging Face folder")
+      ->required();
   command->add_option("--row", arguments->rows, "Show these rows of a shard, from 0");
   command->add_flag("--json", arguments->json, "Print JSON, one object a line");
   command->callback([arguments] { inspect(*arguments); });

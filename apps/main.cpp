@@ -1,6 +1,6 @@
 // tempo: subcommands, and what exceptions mean to whoever called.
 //
-// Exit codes: 0 done, 1 failure, 2 the user's mistake, 3 out of memory.
+// Exit codes: 0 done, 1 failure (compare: the runs differ), 2 the user's mistake, 3 out of memory.
 #include <ATen/Context.h>
 #include <c10/util/Exception.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
@@ -33,6 +33,7 @@ int run(int argc, char** argv) {
   tempo::apps::add_train(app);
   tempo::apps::add_convert(app);
   tempo::apps::add_inspect(app);
+  tempo::apps::add_compare(app);
   // CLI11 would only say that a subcommand is required.
   if (argc > 1 && argv[1][0] != '-') {
     std::string names;
@@ -45,6 +46,8 @@ int run(int argc, char** argv) {
   }
   try {
     app.parse(argc, argv);
+  } catch (const CLI::RuntimeError& error) {
+    return error.get_exit_code();  // a command's answer, which it has printed
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUserMistake;
   }

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <unicode/brkiter.h>
 #include <unicode/utext.h>
+#include <unicode/uversion.h>
 
 #include <algorithm>
 #include <cstring>
@@ -114,6 +115,14 @@ std::int64_t repair_utf8(std::string& text) {
   repaired.append(copied, end);
   text = std::move(repaired);
   return count;
+}
+
+std::string icu_version() {
+  UVersionInfo version;
+  u_getVersion(version);
+  char text[U_MAX_VERSION_STRING_LENGTH];
+  u_versionToString(version, text);
+  return text;
 }
 
 }  // namespace tempo::data

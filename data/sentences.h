@@ -1,6 +1,6 @@
 // Cuts text into sentences, by Unicode's rules (ICU) or by lines.
 //
-// Not for: documents (corpus.h). Thread rule: a splitter belongs to one thread; repair_utf8 may run anywhere.
+// Not for: documents (corpus.h). Thread rule: a splitter belongs to one thread; functions may run anywhere.
 #pragma once
 
 #include <cstdint>
@@ -32,5 +32,8 @@ class SentenceSplitter {
 
 /// Replaces every maximal part of `text` that is not UTF-8 by U+FFFD. Returns how many there were.
 std::int64_t repair_utf8(std::string& text);
+
+/// The version of ICU that is loaded: "72.1".
+std::string icu_version();
 
 }  // namespace tempo::data

@@ -348,4 +348,12 @@ Shard read_shard(const std::filesystem::path& path, const ShardLimits& limits) {
   return shard;
 }
 
+std::string hdf5_version() {
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+  TORCH_INTERNAL_ASSERT(H5get_libversion(&major, &minor, &release) >= 0);
+  return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(release);
+}
+
 }  // namespace tempo::data

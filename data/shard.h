@@ -60,4 +60,7 @@ Attributes read_attributes(const std::filesystem::path& path);
 /// or passes `limits`.
 Shard read_shard(const std::filesystem::path& path, const ShardLimits& limits);
 
+/// The version of HDF5 that is loaded: "1.10.8".
+std::string hdf5_version();
+
 }  // namespace tempo::data

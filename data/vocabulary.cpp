@@ -2,7 +2,6 @@
 
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
-#include <openssl/evp.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 #include <limits>
 #include <utility>
 
+#include "data/sha256.h"
 #include "data/utf8.h"
 
 namespace tempo::data {
@@ -37,19 +37,6 @@ std::string read_bytes(const std::filesystem::path& file) {
   if (stream.bad()) fail(file, ": cannot be read");
   if (bytes.empty()) fail(file, ": is empty; a vocabulary has one token a line");
   return bytes;
-}
-
-std::string sha256_of(const std::string& bytes) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned int num_bytes = 0;
-  const int done = EVP_Digest(bytes.data(), bytes.size(), digest.data(), &num_bytes, EVP_sha256(), nullptr);
-  TORCH_INTERNAL_ASSERT(done == 1, "OpenSSL cannot compute SHA-256");
-  std::string text;
-  for (unsigned int i = 0; i < num_bytes; ++i) {
-    text += "0123456789abcdef"[digest[i] >> 4];
-    text += "0123456789abcdef"[digest[i] & 15];
-  }
-  return text;
 }
 
 bool is_utf8(std::string_view text) {

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -123,19 +125,6 @@ std::vector<std::string> missing_heads(const Model& model, const std::map<std::s
   return missing;
 }
 
-void copy_tokenizer(const fs::path& from, const fs::path& to) {
-  for (const char* name : kTokenizerFiles) {
-    std::error_code error;
-    if (!from.empty() && fs::is_regular_file(from / name, error)) fs::copy_file(from / name, to / name);
-  }
-}
-
-void write_model(const Model& model, const fs::path& folder, VocabularyRows rows, const fs::path& tokenizer_folder) {
-  copy_tokenizer(tokenizer_folder, folder);
-  write_durable_text(folder / kConfigFile, hugging_face_config_text(model.config()));
-  write_safetensors(folder / kWeightsFile, named_weights(model, rows));
-}
-
 }  // namespace
 
 LoadReport load_weights(Model& model, const fs::path& folder, std::uint64_t seed) {
@@ -167,20 +156,23 @@ std::vector<std::pair<std::string, at::Tensor>> named_weights(const Model& model
   return weights;
 }
 
-void save_hugging_face(const Model& model, const fs::path& folder, const fs::path& tokenizer_folder) {
-  DurableFolder target(folder);
-  write_model(model, target.path(), VocabularyRows::kReal, tokenizer_folder);
-  target.commit();
+TokenizerFiles read_tokenizer_files(const fs::path& folder) {
+  TokenizerFiles files;
+  for (const char* name : kTokenizerFiles) {
+    std::error_code error;
+    if (folder.empty() || !fs::is_regular_file(folder / name, error)) continue;
+    std::ifstream file(folder / name, std::ios::binary);
+    files.emplace_back(name, std::string(std::istreambuf_iterator<char>(file), {}));
+    TORCH_CHECK(!file.bad(), (folder / name).string(), " cannot be read");
+  }
+  return files;
 }
 
-void save_checkpoint_model(const Model& model, const fs::path& folder, std::int64_t step,
-                           const fs::path& tokenizer_folder) {
+void save_hugging_face(const Model& model, const fs::path& folder, const TokenizerFiles& tokenizer) {
   DurableFolder target(folder);
-  write_model(model, target.path(), VocabularyRows::kPadded, tokenizer_folder);
-  const nlohmann::ordered_json state = {
-      {"format", 1}, {"step", step}, {"vocab_multiple", model.config().vocab_multiple}};
-  write_durable_text(target.path() / kStateFile, state.dump(2) + "\n");
-  write_durable_text(target.path() / kCompleteFile, "");
+  for (const auto& [name, content] : tokenizer) write_durable_text(target.path() / name, content);
+  write_durable_text(target.path() / kConfigFile, hugging_face_config_text(model.config()));
+  write_safetensors(target.path() / kWeightsFile, named_weights(model, VocabularyRows::kReal));
   target.commit();
 }
 

@@ -20,6 +20,12 @@ inline constexpr const char* kConfigFile = "config.json";
 inline constexpr const char* kStateFile = "state.json";
 inline constexpr const char* kCompleteFile = "COMPLETE";
 
+/// Names and contents of a tokenizer's files.
+using TokenizerFiles = std::vector<std::pair<std::string, std::string>>;
+
+/// vocab.txt, tokenizer.json and the like, those that `folder` has; none where it is empty or not there.
+TokenizerFiles read_tokenizer_files(const std::filesystem::path& folder);
+
 /// What loading did besides copying tensors, to be said aloud.
 struct LoadReport {
   std::vector<std::string>
@@ -39,16 +45,10 @@ enum class VocabularyRows { kPadded, kReal };
 std::vector<std::pair<std::string, at::Tensor>> named_weights(const Model& model, VocabularyRows rows);
 
 /// Writes config.json and model.safetensors that transformers loads as BertForPreTraining with no missing or unexpected key,
-/// and copies the tokenizer's files from `tokenizer_folder` where there are any. The folder must not exist; it appears when
-/// it is complete.
-void save_hugging_face(const Model& model, const std::filesystem::path& folder,
-                       const std::filesystem::path& tokenizer_folder);
+/// and the tokenizer's files beside them. The folder must not exist; it appears when it is complete.
+void save_hugging_face(const Model& model, const std::filesystem::path& folder, const TokenizerFiles& tokenizer);
 
-/// Writes the model part of a checkpoint at `step`: as above, with the padded vocabulary, state.json and COMPLETE.
-void save_checkpoint_model(const Model& model, const std::filesystem::path& folder, std::int64_t step,
-                           const std::filesystem::path& tokenizer_folder);
-
-/// True for a folder that save_checkpoint_model (or a run) wrote.
+/// True for a folder that holds a whole checkpoint (train/checkpoint.h); what is in it is not looked at.
 bool is_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace tempo::model

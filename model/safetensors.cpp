@@ -219,6 +219,15 @@ SafetensorsReader::SafetensorsReader(SafetensorsReader&&) noexcept = default;
 const std::map<std::string, TensorInfo>& SafetensorsReader::tensors() const { return impl_->tensors; }
 const std::map<std::string, std::string>& SafetensorsReader::metadata() const { return impl_->metadata; }
 
+std::string_view SafetensorsReader::header() const {
+  return {impl_->mapping.data(), static_cast<std::size_t>(impl_->data - impl_->mapping.data())};
+}
+
+std::string_view SafetensorsReader::bytes(const std::string& name) const {
+  const TensorInfo& info = impl_->find(name);
+  return {impl_->data + info.begin, info.end - info.begin};
+}
+
 void SafetensorsReader::copy_to(const std::string& name, const at::Tensor& destination) const {
   const TensorInfo& info = impl_->find(name);
   TORCH_CHECK_VALUE(destination.sizes() == c10::IntArrayRef(info.shape), impl_->path, ": tensor ", excerpt(name),
@@ -258,8 +267,8 @@ at::Tensor SafetensorsReader::read(const std::string& name) const {
   return tensor;
 }
 
-void write_safetensors(const std::filesystem::path& path,
-                       const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+std::string write_safetensors(const std::filesystem::path& path,
+                              const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
   struct Entry {
     const std::string* name;
     const at::Tensor* tensor;
@@ -292,14 +301,15 @@ void write_safetensors(const std::filesystem::path& path,
   header.append((kHeaderAlignment - header.size() % kHeaderAlignment) % kHeaderAlignment, ' ');
   const std::uint64_t length = header.size();
 
+  header.insert(0, reinterpret_cast<const char*>(&length), sizeof(length));
   DurableFile file(path);
-  file.write(&length, sizeof(length));
   file.write(header);
   for (const Entry& entry : entries) {
     const at::Tensor on_host = entry.tensor->detach().cpu().resolve_conj().resolve_neg().contiguous();
     file.write(on_host.const_data_ptr(), on_host.nbytes());
   }
   file.commit();
+  return header;
 }
 
 }  // namespace tempo::model

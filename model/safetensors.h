@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -43,6 +44,12 @@ class SafetensorsReader {
   /// (F16, BF16, F32, F64). Throws c10::ValueError naming file and tensor for another shape or a type that is no float.
   void copy_to(const std::string& name, const at::Tensor& destination) const;
 
+  /// The file up to its data: length and header. Valid as long as the reader.
+  std::string_view header() const;
+
+  /// The bytes of the tensor called `name`, as they stand in the file. Valid as long as the reader.
+  std::string_view bytes(const std::string& name) const;
+
   /// The tensor called `name` in its own type, copied out of the file. Types ATen has no scalar for are refused.
   at::Tensor read(const std::string& name) const;
 
@@ -53,8 +60,9 @@ class SafetensorsReader {
 
 /// Writes `tensors` (any device, made contiguous and copied to the host one at a time) with the metadata of transformers
 /// ({"format": "pt"}), ordered as the reference writer orders them (widest type first, then name), to `path`: first to a file
-/// beside it, flushed to the disk, then renamed. Throws c10::Error naming path and errno; nothing is left under `path` then.
-void write_safetensors(const std::filesystem::path& path,
-                       const std::vector<std::pair<std::string, at::Tensor>>& tensors);
+/// beside it, flushed to the disk, then renamed. Returns the file's bytes up to its data. Throws c10::Error naming path and errno;
+/// nothing is left under `path` then.
+std::string write_safetensors(const std::filesystem::path& path,
+                              const std::vector<std::pair<std::string, at::Tensor>>& tensors);
 
 }  // namespace tempo::model

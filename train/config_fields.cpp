@@ -177,6 +177,11 @@ void append_run(std::vector<Field>& fields) {
   fields.push_back(run_dir());
   fields.push_back(number("run.log_every", at(&RunConfig::run, &RunSection::log_every), kFromOne,
                           "Steps from one line of the log to the next; the last step is always logged."));
+  fields.push_back(number("run.checkpoint_every", at(&RunConfig::run, &RunSection::checkpoint_every),
+                          Bounds<std::int64_t>{0, kMaxCount},
+                          "Steps from one checkpoint to the next; 0: only one, after the last step."));
+  fields.push_back(number("run.keep", at(&RunConfig::run, &RunSection::keep), Bounds<std::int64_t>{0, kMaxCount},
+                          "Checkpoints that stay, the newest; 0: all."));
   fields.push_back(boolean("run.export", at(&RunConfig::run, &RunSection::export_model),
                            "Write the trained model as a Hugging Face folder at the end."));
   fields.push_back(boolean("run.overwrite", at(&RunConfig::run, &RunSection::overwrite),

@@ -11,6 +11,11 @@ bool EvaluationPlan::is_due(std::int64_t step) const { return every > 0 && (step
 
 std::int64_t EvaluationPlan::count() const { return every > 0 ? (last_step + every - 1) / every : 0; }
 
+std::int64_t EvaluationPlan::count_until(std::int64_t step) const {
+  if (every == 0) return 0;
+  return step >= last_step ? count() : step / every;
+}
+
 ValidationRecord evaluate(const model::Model& model, data::Dataset& dataset, std::int64_t micro_batch,
                           const std::function<void(std::int64_t)>& on_batch) {
   const auto start = std::chrono::steady_clock::now();

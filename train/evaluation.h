@@ -23,6 +23,8 @@ struct EvaluationPlan {
   bool is_due(std::int64_t step) const;
   /// Evaluations of the whole run.
   std::int64_t count() const;
+  /// Those up to and after `step`.
+  std::int64_t count_until(std::int64_t step) const;
 };
 
 /// Computes every sequence of `dataset` once, in micro-batches of at most `micro_batch`. Losses are sums over the set divided by

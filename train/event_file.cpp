@@ -5,6 +5,8 @@
 
 #include <boost/crc.hpp>
 #include <chrono>
+#include <iterator>
+#include <protozero/pbf_reader.hpp>
 #include <protozero/pbf_writer.hpp>
 
 namespace tempo::train {
@@ -21,6 +23,7 @@ constexpr protozero::pbf_tag_type kSummaryValue = 1;
 constexpr protozero::pbf_tag_type kValueTag = 1;
 constexpr protozero::pbf_tag_type kValueSimple = 2;
 
+constexpr const char* kPrefix = "events.out.tfevents.";
 constexpr const char* kVersion = "brain.Event:2";
 constexpr std::uint32_t kMaskDelta = 0xA282EAD8;  // TensorFlow's record_writer.h masks checksums of framed data
 
@@ -64,9 +67,38 @@ std::string host_name() {
   return name;
 }
 
+/// The step of an event; 0 where it has none.
+std::int64_t step_of(const std::string& payload) {
+  protozero::pbf_reader event(payload);
+  while (event.next()) {
+    if (event.tag() == kEventStep) return event.get_int64();
+    event.skip();
+  }
+  return 0;
+}
+
+/// Where the records of steps up to `step` end; the first that is later, damaged or not whole ends them.
+std::size_t end_of_records(const std::string& bytes, std::int64_t step) {
+  constexpr std::size_t kLength = 8;
+  constexpr std::size_t kChecksum = 4;
+  std::size_t at = 0;
+  while (bytes.size() - at >= kLength + 2 * kChecksum) {
+    std::uint64_t length = 0;
+    for (std::size_t byte = 0; byte < kLength; ++byte) {
+      length |= std::uint64_t{static_cast<unsigned char>(bytes[at + byte])} << (8 * byte);
+    }
+    if (length > bytes.size() - at - kLength - 2 * kChecksum) break;
+    const std::string payload = bytes.substr(at + kLength + kChecksum, length);
+    if (bytes.compare(at, payload.size() + kLength + 2 * kChecksum, framed(payload)) != 0 || step_of(payload) > step)
+      break;
+    at += length + kLength + 2 * kChecksum;
+  }
+  return at;
+}
+
 fs::path free_name(const fs::path& folder, double wall_time) {
-  const std::string stem = "events.out.tfevents." + std::to_string(static_cast<std::int64_t>(wall_time)) + "." +
-                           host_name() + "." + std::to_string(::getpid()) + ".";
+  const std::string stem = kPrefix + std::to_string(static_cast<std::int64_t>(wall_time)) + "." + host_name() + "." +
+                           std::to_string(::getpid()) + ".";
   for (int number = 0;; ++number) {
     const fs::path path = folder / (stem + std::to_string(number));
     if (!fs::exists(path)) return path;
@@ -89,6 +121,21 @@ std::string scalar_record(double wall_time, std::int64_t step, const std::vector
     }
   }
   return framed(payload);
+}
+
+void cut_back_events(const fs::path& folder, std::int64_t step) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().filename().string().compare(0, std::string(kPrefix).size(), kPrefix) == 0) files.push_back(entry);
+  }
+  for (const fs::path& path : files) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string bytes(std::istreambuf_iterator<char>(file), {});
+    const std::size_t end = end_of_records(bytes, step);
+    std::error_code error;
+    if (end < bytes.size()) fs::resize_file(path, end, error);
+    TORCH_CHECK(!error, path.string(), " cannot be cut back: ", error.message());
+  }
 }
 
 EventFile::EventFile(const fs::path& folder) {

@@ -20,6 +20,9 @@ struct Scalar {
 /// One record of an event file, framed and with its checksums. `wall_time` is in seconds since 1970; `step` may be 0.
 std::string scalar_record(double wall_time, std::int64_t step, const std::vector<Scalar>& scalars);
 
+/// Cuts every event file in `folder` off before its first record of a step after `step`, or that is not whole.
+void cut_back_events(const std::filesystem::path& folder, std::int64_t step);
+
 class EventFile {
  public:
   /// Makes events.out.tfevents.<seconds>.<host>.<process>.<n> in `folder` (n from 0, the first that is free) and writes the

@@ -2,8 +2,11 @@
 
 #include <c10/util/Exception.h>
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
 
 #include <nlohmann/json.hpp>
+
+#include "model/durable_file.h"
 
 namespace tempo::train {
 namespace {
@@ -78,6 +81,24 @@ std::vector<Scalar> scalars_of(const Line& line, const Tag (&tags)[count]) {
 }
 
 }  // namespace
+
+void cut_back(const std::filesystem::path& file, const std::filesystem::path& event_folder, std::int64_t step) {
+  cut_back_events(event_folder, step);
+  std::ifstream stream(file);
+  std::string kept;
+  std::size_t number = 0;
+  for (std::string line; std::getline(stream, line) && !stream.eof();) {  // a line without its end is unfinished
+    ++number;
+    const nlohmann::json record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object() || !record.contains("step")) {
+      spdlog::warn("{}:{}: is no record; it and what follows are dropped", file.string(), number);
+      break;
+    }
+    if (record["step"].get<std::int64_t>() <= step) kept += line + "\n";
+  }
+  std::error_code ignored;
+  if (std::filesystem::file_size(file, ignored) != kept.size()) model::write_durable_text(file, kept);
+}
 
 MetricsWriter::MetricsWriter(const std::filesystem::path& file, const std::filesystem::path& event_folder)
     : path_(file), file_(file, std::ios::app), events_(event_folder) {

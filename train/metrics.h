@@ -45,6 +45,10 @@ struct ValidationRecord {
   double seconds = 0;          ///< that the evaluation took
 };
 
+/// Cuts metrics.jsonl and the event files of a run back to records of steps up to `step`, and drops what a killed writer left
+/// unfinished or the system lost. Throws c10::Error naming the file that cannot be written.
+void cut_back(const std::filesystem::path& file, const std::filesystem::path& event_folder, std::int64_t step);
+
 /// Writes each record to metrics.jsonl and to an event file.
 class MetricsWriter {
  public:

@@ -8,12 +8,24 @@ Optimizer::Optimizer(const OptimizerConfig& config, const model::Parameters& par
   groups_[0].weight_decay = config.weight_decay;
   for (const model::Parameter& parameter : parameters.all()) {
     Group& group = groups_[parameter.value.dim() >= 2 ? 0 : 1];
+    group.names.push_back(parameter.name);
     group.parameters.push_back(parameter.value);
     group.moments.push_back(at::zeros_like(parameter.value));
     group.variances.push_back(at::zeros_like(parameter.value));
     // Rows that only pad the vocabulary are not part of the model.
     group.num_elements += parameter.value.numel() / parameter.value.size(0) * parameter.num_real_rows;
   }
+}
+
+std::vector<std::pair<std::string, at::Tensor>> Optimizer::state() const {
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (const Group& group : groups_) {
+    for (std::size_t index = 0; index < group.names.size(); ++index) {
+      tensors.emplace_back("moment." + group.names[index], group.moments[index]);
+      tensors.emplace_back("variance." + group.names[index], group.variances[index]);
+    }
+  }
+  return tensors;
 }
 
 void Optimizer::step(double lr, const at::Tensor& gradient_scale) {

@@ -8,6 +8,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "layers/ops/ops.h"
@@ -24,6 +26,13 @@ class Optimizer {
   /// storage as scratch. Every parameter must have a gradient.
   void step(double lr, const at::Tensor& gradient_scale);
 
+  /// "moment.NAME" and "variance.NAME" of every parameter: views, not copies.
+  std::vector<std::pair<std::string, at::Tensor>> state() const;
+
+  /// Updates done: Adam's t. Set together with the tensors of state().
+  std::int64_t num_updates() const { return count_; }
+  void set_num_updates(std::int64_t count) { count_ = count; }
+
   /// Elements that are decayed, and those that are not.
   std::int64_t num_decayed() const { return groups_[0].num_elements; }
   std::int64_t num_undecayed() const { return groups_[1].num_elements; }
@@ -32,6 +41,7 @@ class Optimizer {
   struct Group {
     double weight_decay = 0;
     std::int64_t num_elements = 0;
+    std::vector<std::string> names;
     std::vector<at::Tensor> parameters, moments, variances;
   };
 

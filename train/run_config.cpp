@@ -1,9 +1,14 @@
 #include "train/run_config.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
 
 #include "data/examples.h"
 #include "train/config_fields.h"
@@ -234,6 +239,24 @@ std::string wrapped(const std::string& text, std::size_t indent, std::size_t wid
   return result + std::string(indent, ' ') + line + "\n";
 }
 
+/// A value of the resolved text; a list as [a, b].
+std::string on_one_line(std::string text) {
+  constexpr std::string_view kItem = "\n    - ";
+  if (text.compare(0, kItem.size(), kItem) != 0) return text;
+  text.replace(0, kItem.size(), "[");
+  for (std::size_t at = text.find(kItem); at != std::string::npos; at = text.find(kItem))
+    text.replace(at, kItem.size(), ", ");
+  return text + "]";
+}
+
+/// What decides the weights, or which examples come next: a run that goes on cannot change it.
+bool is_fixed(const std::string& key) {
+  static const std::set<std::string> keys = {
+      "data.shards",        "data.sequence_length", "data.max_predictions", "data.shuffle", "train.precision",
+      "train.global_batch", "train.seed",           "optimizer.name",       "run.dir",      "init.from"};
+  return section_of(key) == "model" || keys.count(key) != 0;
+}
+
 Draft read_fields(const Written& written) {
   Draft draft;
   for (const Field& field : config_fields()) {
@@ -257,6 +280,18 @@ void check_prepare(const RunConfig& config, const Written& written) {
   }
 }
 
+/// Fills in what other keys decide, and checks the rules between keys.
+void complete(Draft& draft, const Written& written) {
+  resolve_warmup(draft, written);
+  resolve_evaluation(draft, written);
+  if (!written.has("train.micro_batch")) {
+    draft.train.micro_batch = std::min(draft.train.global_batch, kLargestDefaultMicroBatch);
+  }
+  check_data(draft, written);
+  check_train(draft, written);
+  check_schedule(draft, written);
+}
+
 }  // namespace
 
 Schedule RunConfig::learning_rates() const {
@@ -268,15 +303,37 @@ RunConfig load_run_config(const std::filesystem::path& file, const std::vector<s
   Draft draft = read_fields(written);
   require_keys(written, Command::kTrain);
   resolve_model(draft, written);
-  resolve_warmup(draft, written);
-  resolve_evaluation(draft, written);
-  if (!written.has("train.micro_batch")) {
-    draft.train.micro_batch = std::min(draft.train.global_batch, kLargestDefaultMicroBatch);
-  }
-  check_data(draft, written);
-  check_train(draft, written);
-  check_schedule(draft, written);
+  complete(draft, written);
   return draft;
+}
+
+RunConfig load_resumed_config(const std::filesystem::path& run_dir, const std::vector<std::string>& overrides,
+                              std::vector<ConfigChange>& changes) {
+  const std::filesystem::path file = run_dir / "config.yaml";
+  const auto load = [&](const std::vector<std::string>& given) {
+    const Written written(file, given);
+    Draft draft = read_fields(written);
+    require_keys(written, Command::kTrain);
+    // A resolved configuration holds the whole architecture: the folder that init.from names is not needed any more.
+    const std::optional<std::filesystem::path> from = std::exchange(draft.init.from, std::nullopt);
+    resolve_model(draft, written);
+    draft.init.from = from;
+    draft.run.overwrite = false;
+    complete(draft, written);
+    return draft;
+  };
+  const Draft before = load({});
+  Draft after = load(overrides);
+  changes.clear();
+  for (const Field& field : config_fields()) {
+    if (field.print == nullptr || field.print(before) == field.print(after)) continue;
+    TORCH_CHECK_VALUE(!is_fixed(field.key), "override ", field.key,
+                      ": cannot be changed in a run that goes on; it has ", on_one_line(field.print(before)));
+    changes.push_back({field.key, on_one_line(field.print(before)), on_one_line(field.print(after))});
+  }
+  after.run.dir = std::filesystem::absolute(run_dir).lexically_normal();
+  if (!after.run.dir.has_filename()) after.run.dir = after.run.dir.parent_path();
+  return after;
 }
 
 RunConfig load_prepare_config(const std::filesystem::path& file, const std::vector<std::string>& overrides) {

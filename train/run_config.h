@@ -65,7 +65,9 @@ struct ScheduleConfig {
 struct RunSection {
   std::filesystem::path dir;
   std::int64_t log_every = 10;
-  bool export_model = true;  ///< key run.export
+  std::int64_t checkpoint_every = 0;  ///< 0: only at the end
+  std::int64_t keep = 3;              ///< newest checkpoints that stay; 0: all
+  bool export_model = true;           ///< key run.export
   bool overwrite = false;
 };
 
@@ -116,7 +118,20 @@ struct RunConfig {
 /// keys name the nearest known one, misplaced ones the section they belong to.
 RunConfig load_run_config(const std::filesystem::path& file, const std::vector<std::string>& overrides);
 
-/// The same for `tempo prepare`: what only training needs may be missing and its combinations are not looked at;
+/// A key whose value differs from that of the run that goes on.
+struct ConfigChange {
+  std::string key;
+  std::string before;
+  std::string after;
+};
+
+/// The configuration of the run in `run_dir`, with overrides: for --resume. `changes` gets what they change. run.dir is `run_dir`,
+/// wherever the run was made. Throws c10::ValueError as load_run_config, and for an override of a key that decides what the
+/// weights are or which examples come next.
+RunConfig load_resumed_config(const std::filesystem::path& run_dir, const std::vector<std::string>& overrides,
+                              std::vector<ConfigChange>& changes);
+
+/// load_run_config for `tempo prepare`: what only training needs may be missing and its combinations are not looked at;
 /// data.sequence_length is required, data.max_predictions is filled in.
 RunConfig load_prepare_config(const std::filesystem::path& file, const std::vector<std::string>& overrides);
 

@@ -1,8 +1,14 @@
 #include "train/run_dir.h"
 
 #include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model/durable_file.h"
@@ -14,11 +20,26 @@ namespace fs = std::filesystem;
 
 constexpr const char* kConfig = "config.yaml";
 // Everything a run writes; overwriting removes these and nothing else. The configuration goes last: it marks the folder as a run's.
-constexpr const char* kEntries[] = {"export", "metrics.jsonl", "log", kConfig};
+constexpr const char* kEntries[] = {"export", "metrics.jsonl", "log", "environment.json", kConfig};
+constexpr const char* kCheckpoints = "checkpoints";
+constexpr const char* kLock = ".lock";
+constexpr const char* kLog = "log";
 constexpr std::string_view kEventPrefix = "events.out.tfevents.";  // their names go on with time, host and process
 
+/// What a writer that was killed left beside its file (model/durable_file.h).
+bool is_leftover(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.front() == '.' && name.find(".writing-") != std::string::npos;
+}
+
+/// What a run leaves behind that was ended before its configuration was there counts for nothing.
 bool is_empty_folder(const fs::path& path) {
-  return fs::is_directory(path) && fs::directory_iterator(path) == fs::directory_iterator();
+  if (!fs::is_directory(path)) return false;
+  for (const auto& entry : fs::directory_iterator(path)) {
+    const fs::path name = entry.path().filename();
+    if (name != kLock && name != kLog && !is_leftover(name)) return false;
+  }
+  return true;
 }
 
 void remove_events(const fs::path& folder, std::error_code& error) {
@@ -46,13 +67,51 @@ void RunDirectory::check(const fs::path& path, bool overwrite) {
 RunDirectory::RunDirectory(fs::path path, bool overwrite, const std::string& config_yaml) : path_(std::move(path)) {
   check(path_, overwrite);
   std::error_code error;
-  remove_events(path_, error);
+  fs::create_directories(path_, error);
+  TORCH_CHECK(!error, "run.dir: ", path_.string(), " cannot be made: ", error.message());
+  lock();
+  // Checkpoints go first: a run without them is not taken for one that can go on. The configuration goes last.
+  fs::remove_all(path_ / kCheckpoints, error);
+  if (!error) remove_events(path_, error);
   for (const char* entry : kEntries) {
     if (!error) fs::remove_all(path_ / entry, error);
   }
-  if (!error) fs::create_directories(path_ / "log", error);
+  if (!error) fs::create_directories(path_ / kLog, error);
   TORCH_CHECK(!error, "run.dir: ", path_.string(), " cannot be made: ", error.message());
+  write_config(config_yaml);
+}
+
+RunDirectory RunDirectory::reopen(fs::path path) {
+  TORCH_CHECK_VALUE(fs::is_directory(path) && fs::exists(path / kConfig), path.string(),
+                    " is no run: a folder with config.yaml, which tempo train makes");
+  RunDirectory directory(std::move(path));
+  directory.lock();
+  return directory;
+}
+
+RunDirectory::~RunDirectory() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+RunDirectory::RunDirectory(RunDirectory&& other) noexcept
+    : path_(std::move(other.path_)), lock_(std::exchange(other.lock_, -1)) {}
+
+void RunDirectory::write_config(const std::string& config_yaml) {
   model::write_durable_text(path_ / kConfig, config_yaml);
+}
+
+void RunDirectory::lock() {
+  const fs::path file = path_ / kLock;
+  lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  TORCH_CHECK(lock_ >= 0, file.string(), " cannot be written: ", std::strerror(errno));
+  TORCH_CHECK_VALUE(::flock(lock_, LOCK_EX | LOCK_NB) == 0, "run.dir: ", path_.string(),
+                    " is in use by another tempo train");
+  std::vector<fs::path> leftovers;
+  for (const auto& entry : fs::directory_iterator(path_)) {
+    if (is_leftover(entry.path())) leftovers.push_back(entry.path());
+  }
+  std::error_code ignored;
+  for (const fs::path& leftover : leftovers) fs::remove_all(leftover, ignored);
 }
 
 }  // namespace tempo::train

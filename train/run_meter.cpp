@@ -31,6 +31,13 @@ void wait_for(c10::Device device) {
 
 }  // namespace
 
+void RunMeter::resume(std::int64_t steps, std::int64_t sequences, std::int64_t tokens, std::int64_t real_tokens) {
+  steps_before_ = steps;
+  sequences_before_ = sequences_ = sequences_at_record_ = sequences;
+  tokens_ = tokens_at_record_ = tokens;
+  real_tokens_ = real_tokens;
+}
+
 void RunMeter::start(Clock::time_point now) {
   step_start_ = record_time_ = now;
   reset_peak(device_);
@@ -90,14 +97,15 @@ void RunMeter::measure(TrainRecord& record, Clock::time_point now) {
 
 double RunMeter::expected_evaluation_seconds() const {
   if (evaluations_ > 0) return mean_evaluation_seconds_;
-  const double sequences_per_step = static_cast<double>(sequences_) / static_cast<double>(steps_);
+  const double sequences_per_step = static_cast<double>(sequences_ - sequences_before_) / static_cast<double>(steps_);
   return static_cast<double>(length_.validation_sequences) * mean_step_seconds_ / sequences_per_step * kForwardShare;
 }
 
 double RunMeter::seconds_left(double part) const {
   if (steps_ == 0) return std::numeric_limits<double>::quiet_NaN();
-  const std::int64_t evaluations = length_.evaluations.count() - evaluations_;
-  return (static_cast<double>(length_.steps - steps_) - part) * mean_step_seconds_ +
+  const EvaluationPlan& plan = length_.evaluations;
+  const std::int64_t evaluations = plan.count() - plan.count_until(steps_before_) - evaluations_;
+  return (static_cast<double>(length_.steps - steps_before_ - steps_) - part) * mean_step_seconds_ +
          (evaluations > 0 ? static_cast<double>(evaluations) * expected_evaluation_seconds() : 0) +
          length_.closing_seconds;
 }

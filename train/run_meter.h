@@ -29,6 +29,13 @@ class RunMeter {
 
   RunMeter(c10::Device device, const RunLength& length) : device_(device), length_(length) {}
 
+  /// The run goes on after `steps` steps with these totals. Before start().
+  void resume(std::int64_t steps, std::int64_t sequences, std::int64_t tokens, std::int64_t real_tokens);
+
+  std::int64_t sequences() const { return sequences_; }
+  std::int64_t tokens() const { return tokens_; }
+  std::int64_t real_tokens() const { return real_tokens_; }
+
   /// Training begins: times and peaks count from here. Times are arguments so that tests need not wait.
   void start(Clock::time_point now = Clock::now());
 
@@ -54,10 +61,12 @@ class RunMeter {
   c10::Device device_;
   RunLength length_;
 
+  std::int64_t steps_before_ = 0;  ///< of earlier processes, as the next one
+  std::int64_t sequences_before_ = 0;
   std::int64_t sequences_ = 0;
   std::int64_t tokens_ = 0;
   std::int64_t real_tokens_ = 0;
-  std::int64_t steps_ = 0;
+  std::int64_t steps_ = 0;  ///< of this process
   Clock::time_point step_start_;
   double mean_step_seconds_ = 0;
 

@@ -26,14 +26,16 @@ double Schedule::lr(std::int64_t n) const {
   if (kind == ScheduleKind::kConstant) return peak_lr;
   if (n > num_steps) return min_lr;
 
-  const double progress = step / last_step;
+  // Without a warm-up the first step stands where a warm-up would have ended: at the peak.
+  const double step_of_decay = warmup_steps > 0 ? step : step - 1;
+  const double progress = step_of_decay / last_step;
   switch (kind) {
     case ScheduleKind::kLinear:
       return std::max(peak_lr * std::max(0.0, (progress - 1) / (warmup_steps / last_step - 1)), min_lr);
     case ScheduleKind::kPoly:
       return std::max(peak_lr * std::sqrt(std::max(0.0, 1 - progress)), min_lr);
     case ScheduleKind::kCosine:
-      return min_lr + (peak_lr - min_lr) * cosine_decay(step, warmup_steps, last_step);
+      return min_lr + (peak_lr - min_lr) * cosine_decay(step_of_decay, warmup_steps, last_step);
     case ScheduleKind::kConstant:
       break;
   }

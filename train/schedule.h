@@ -8,7 +8,8 @@
 //   cosine     min_lr + (lr - min_lr) x (1 + cos(pi x (n - W) / (N - W))) / 2  llm.c's
 //
 // linear and poly never go below min_lr; poly is not rescaled, so it jumps down after the warm-up. Steps past N get lr
-// (constant) or min_lr (the others). Without warm-up step 1 is on the decay already (linear: lr x (1 - 1/N)).
+// (constant) or min_lr (the others). Without warm-up the decay
+// is one step later (n - 1 in place of n), so that step 1 has lr.
 //
 // Thread rule: values; a function without state.
 #pragma once

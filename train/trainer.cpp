@@ -6,14 +6,19 @@
 #include <spdlog/spdlog.h>
 
 #include <cmath>
+#include <fstream>
+#include <iterator>
 
 #include "layers/ops/ops.h"
+#include "model/durable_file.h"
+#include "train/checkpoint.h"
 #include "train/evaluation.h"
 #include "train/metrics.h"
 #include "train/progress_display.h"
 #include "train/run_data.h"
 #include "train/run_dir.h"
 #include "train/run_meter.h"
+#include "train/stop_request.h"
 #include "train/train_step.h"
 
 namespace tempo::train {
@@ -38,6 +43,7 @@ void set_threads(std::int64_t threads) {
 std::unique_ptr<model::Model> build_model(const RunConfig& config, c10::Device device) {
   std::unique_ptr<model::Model> model = model::make_model(config.model, device);
   if (config.init.from) {
+    if (model::is_checkpoint(*config.init.from)) verify_checkpoint(*config.init.from);
     log_load_report(model::load_weights(*model, *config.init.from, config.train.seed), *config.init.from);
   } else {
     model->parameters().initialise(config.train.seed);
@@ -59,32 +65,40 @@ RunLength length_of(const RunConfig& config, const RunData& data) {
           export_seconds(config)};
 }
 
+/// From here on log/rank-0.log gets what stderr shows.
+void log_to(const RunDirectory& directory) {
+  const auto logger = spdlog::default_logger();
+  logger->sinks().push_back(std::make_shared<spdlog::sinks::basic_file_sink_mt>(directory.log_file().string()));
+  logger->flush_on(spdlog::level::info);  // lines are rare, and who reads the file wants to see them
+}
+
 class Run {
  public:
-  Run(const RunConfig& config, RunData& data, model::Model& model, c10::Device device)
+  /// From its first step, or after `state.step` steps with the model and the optimizer as they were then.
+  Run(const RunConfig& config, RunData& data, model::Model& model, Optimizer& optimizer, c10::Device device,
+      RunDirectory& directory, const TrainState& state, const model::TokenizerFiles& tokenizer)
       : config_(config),
         data_(data),
         model_(model),
         device_(device),
-        directory_(config.run.dir, config.run.overwrite, resolved_yaml(config)),
-        metrics_(directory_.metrics_file(), directory_.path()),
-        optimizer_(config.optimizer, model.parameters()),
-        step_(model, optimizer_, {config.train.grad_clip, config.train.seed}),
+        state_(state),
+        metrics_(directory.metrics_file(), directory.path()),
+        step_(model, optimizer, {config.train.grad_clip, config.train.seed}),
+        saver_(directory.checkpoints(), config.run.keep, model, optimizer, tokenizer),
         length_(length_of(config, data)),
         meter_(device, length_) {
-    const auto logger = spdlog::default_logger();
-    logger->sinks().push_back(std::make_shared<spdlog::sinks::basic_file_sink_mt>(directory_.log_file().string()));
-    logger->flush_on(spdlog::level::info);  // lines are rare, and who reads the file wants to see them
+    // What the run goes on from is saved already.
+    if (state.examples > 0) saved_step_ = state.step;
+    state_.examples = data.training->num_examples();
+    meter_.resume(state.step, state.sequences, state.tokens, state.real_tokens);
   }
 
-  const RunDirectory& directory() const { return directory_; }
-  const Optimizer& optimizer() const { return optimizer_; }
-
-  void loop() {
+  /// Trains to the last step, or until a signal asks for the end. Returns the steps that are done; they are saved.
+  std::int64_t loop() {
     const Schedule schedule = config_.learning_rates();
     ProgressDisplay display("train");
     meter_.start();
-    for (std::int64_t step = 1; step <= config_.train.steps; ++step) {
+    for (std::int64_t step = state_.step + 1; step <= config_.train.steps && !StopRequest::requested(); ++step) {
       const data::GlobalBatch global = data_.training->global_batch_at(step, config_.train.global_batch);
       const StepPlan plan{step, schedule.lr(step), data_.training->count_labels(global), global.count};
       const StepResult result = run_step(plan, global, display);
@@ -97,7 +111,14 @@ class Run {
       show(display, step);
       TORCH_CHECK(is_finite(), "step ", step, ": the loss is ", last_record_.loss, " and the gradient norm ",
                   last_record_.grad_norm, "; the run stops. A lower optimizer.lr or a longer warm-up often helps.");
+      state_.step = step;
+      saver_.check();
+      const bool is_end = step == config_.train.steps || StopRequest::requested() != nullptr;
+      if (is_end || (config_.run.checkpoint_every > 0 && step % config_.run.checkpoint_every == 0)) save();
     }
+    if (saved_step_ != state_.step) save();
+    saver_.finish();
+    return state_.step;
   }
 
  private:
@@ -126,6 +147,14 @@ class Run {
     metrics_.write(line);
     spdlog::info(console_text(line));
     meter_.end_evaluation();
+  }
+
+  void save() {
+    state_.sequences = meter_.sequences();
+    state_.tokens = meter_.tokens();
+    state_.real_tokens = meter_.real_tokens();
+    saver_.save(state_);
+    saved_step_ = state_.step;
   }
 
   TrainRecord measured(const StepPlan& plan, const data::GlobalBatch& global, const StepResult& result) {
@@ -161,10 +190,11 @@ class Run {
   RunData& data_;
   model::Model& model_;
   c10::Device device_;
-  RunDirectory directory_;
+  TrainState state_;
   MetricsWriter metrics_;
-  Optimizer optimizer_;
   TrainStep step_;
+  CheckpointSaver saver_;
+  std::int64_t saved_step_ = -1;
   RunLength length_;
   RunMeter meter_;
   TrainRecord last_record_;  ///< step 0: none yet
@@ -174,6 +204,38 @@ std::string evaluation_text(const RunConfig& config, const RunData& data) {
   const std::int64_t count = EvaluationPlan{config.train.evaluate_every, config.train.steps}.count();
   return fmt::format("{} held-out sequences every {} steps and at the end, {} times in all",
                      data.validation->num_examples(), config.train.evaluate_every, count);
+}
+
+/// Into a run directory; warns where the run began in another one, as its numbers may then differ in the last bits.
+void write_environment(const RunDirectory& directory, const std::string& text) {
+  const std::filesystem::path path = directory.path() / kEnvironmentFile;
+  std::ifstream file(path);
+  const std::string before(std::istreambuf_iterator<char>(file), {});
+  if (before == text) return;
+  if (!before.empty()) {
+    spdlog::warn("this is not the environment in which the run began ({} has changed): it may not go on bit for bit",
+                 kEnvironmentFile);
+  }
+  model::write_durable_text(path, text);
+}
+
+void run_to_end(const RunConfig& config, RunData& data, model::Model& model, Optimizer& optimizer, c10::Device device,
+                RunDirectory& directory, const TrainState& state, const model::TokenizerFiles& tokenizer) {
+  Run run(config, data, model, optimizer, device, directory, state, tokenizer);
+  spdlog::info("run {}", config.run.dir.string());
+  spdlog::info("model: {} parameters ({} decayed, {} not) on {} with {} threads", model::count_parameters(config.model),
+               optimizer.num_decayed(), optimizer.num_undecayed(), device.str(), at::get_num_threads());
+  spdlog::info("data: {} sequences of {} tokens", data.training->num_examples(), data.training->sequence_length());
+  if (data.validation) spdlog::info("evaluation: {}", evaluation_text(config, data));
+  const std::int64_t steps = run.loop();
+  if (steps < config.train.steps) {
+    spdlog::info("stopped after step {} by {}; continue with: tempo train --resume {}", steps, StopRequest::requested(),
+                 config.run.dir.string());
+    return;
+  }
+  if (!config.run.export_model) return;
+  model::save_hugging_face(model, directory.export_folder(), tokenizer);
+  spdlog::info("exported to {}", directory.export_folder().string());
 }
 
 }  // namespace
@@ -214,23 +276,64 @@ std::string check_run(const RunConfig& config) {
       config.train.micro_batch, epoch_steps, config.run.dir.string());
 }
 
-void train(const RunConfig& config) {
+void train(const RunConfig& config, const ProgramVersion& program) {
+  const StopRequest signals;
   set_threads(config.train.threads);
   const c10::Device device = choose_device(config.train.device);
   RunDirectory::check(config.run.dir, config.run.overwrite);
   RunData data = open_data(config);
   const std::unique_ptr<model::Model> model = build_model(config, device);
-  Run run(config, data, *model, device);
-  spdlog::info("run {}", config.run.dir.string());
-  spdlog::info("model: {} parameters ({} decayed, {} not) on {} with {} threads", model::count_parameters(config.model),
-               run.optimizer().num_decayed(), run.optimizer().num_undecayed(), device.str(), at::get_num_threads());
-  spdlog::info("data: {} sequences of {} tokens", data.training->num_examples(), data.training->sequence_length());
-  if (data.validation) spdlog::info("evaluation: {}", evaluation_text(config, data));
-  run.loop();
-  if (config.run.export_model) {
-    model::save_hugging_face(*model, run.directory().export_folder(), config.init.from.value_or(data.tokenizer_folder));
-    spdlog::info("exported to {}", run.directory().export_folder().string());
+  Optimizer optimizer(config.optimizer, model->parameters());
+  RunDirectory directory(config.run.dir, config.run.overwrite, resolved_yaml(config));
+  log_to(directory);
+  write_environment(directory, environment_text(environment_facts(program, device)));
+  run_to_end(config, data, *model, optimizer, device, directory, {},
+             model::read_tokenizer_files(config.init.from.value_or(data.tokenizer_folder)));
+}
+
+void resume(const RunConfig& config, const std::vector<ConfigChange>& changes, const ProgramVersion& program) {
+  const StopRequest signals;
+  set_threads(config.train.threads);
+  const c10::Device device = choose_device(config.train.device);
+  RunDirectory directory = RunDirectory::reopen(config.run.dir);
+  std::vector<std::string> damages;
+  const std::optional<IntactCheckpoint> found =
+      newest_intact(directory.checkpoints(), [&](const std::filesystem::path& folder, const std::string& reason) {
+        damages.push_back("checkpoint " + folder.filename().string() + " is damaged and left out: " + reason);
+      });
+  // Into the run's log only where the run goes on: otherwise nothing of it is touched.
+  const auto tell_damages = [&] {
+    for (const std::string& damage : damages) spdlog::warn(damage);
+  };
+  if (!found) tell_damages();
+  TORCH_CHECK_VALUE(found, directory.checkpoints().string(), ": there is no checkpoint to continue from",
+                    damages.empty() ? "" : " that is not damaged");
+  const TrainState& state = found->state;
+  TORCH_CHECK_VALUE(state.step <= config.train.steps, "train.steps: ", config.train.steps, " is less than the ",
+                    state.step, " steps that the run has done");
+  const bool is_exported = !config.run.export_model || std::filesystem::exists(directory.export_folder());
+  if (state.step == config.train.steps && is_exported) {
+    tell_damages();
+    spdlog::info("run {} is finished: {} steps", config.run.dir.string(), state.step);
+    return;
   }
+  RunData data = open_data(config);
+  TORCH_CHECK_VALUE(data.training->num_examples() == state.examples, "data.shards: hold ",
+                    data.training->num_examples(), " sequences, but the run was trained on ", state.examples);
+  const std::unique_ptr<model::Model> model = model::make_model(config.model, device);
+  Optimizer optimizer(config.optimizer, model->parameters());
+  load_checkpoint(found->folder, state, *model, optimizer);
+  log_to(directory);
+  tell_damages();
+  cut_back(directory.metrics_file(), directory.path(), state.step);
+  directory.write_config(resolved_yaml(config));
+  std::filesystem::remove_all(directory.export_folder());  // that of fewer steps: a run that is not finished has none
+  spdlog::info("continues after step {} from {}", state.step, found->folder.string());
+  for (const ConfigChange& change : changes) {
+    spdlog::info("{}: {} replaces {}", change.key, change.after, change.before);
+  }
+  write_environment(directory, environment_text(environment_facts(program, device)));
+  run_to_end(config, data, *model, optimizer, device, directory, state, model::read_tokenizer_files(found->folder));
 }
 
 }  // namespace tempo::train

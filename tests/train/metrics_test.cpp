@@ -84,5 +84,58 @@ TEST(ConsoleText, IsALineForAPerson) {
             "loss 2.5000  mlm 0.0000  nsp 0.0000  acc 0.000  lr 0  grad 0  0 seq/s  0 tok/s  peak 3.0 MiB");
 }
 
+/// The files of a run whose steps 1 ... 5 are recorded, with an evaluation before the records of steps 2 and 4.
+void write_run(const std::filesystem::path& folder) {
+  MetricsWriter writer(folder / "metrics.jsonl", folder);
+  for (std::int64_t step = 1; step <= 5; ++step) {
+    ValidationRecord validation;
+    validation.step = step;
+    if (step % 2 == 0) writer.write(validation);
+    TrainRecord record;
+    record.step = step;
+    writer.write(record);
+  }
+}
+
+std::filesystem::path events_in(const std::filesystem::path& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().filename() != "metrics.jsonl") return entry.path();
+  }
+  return {};
+}
+
+TEST(CutBack, LeavesTheRecordsUpToTheStep) {
+  const testing::TemporaryDirectory folder;
+  write_run(folder.path());
+  const std::size_t all_events = contents(events_in(folder.path())).size();
+  cut_back(folder / "metrics.jsonl", folder.path(), 5);
+  EXPECT_EQ(contents(events_in(folder.path())).size(), all_events);
+  cut_back(folder / "metrics.jsonl", folder.path(), 4);
+  std::vector<std::int64_t> steps;
+  std::ifstream file(folder / "metrics.jsonl");
+  for (std::string line; std::getline(file, line);) steps.push_back(nlohmann::json::parse(line)["step"]);
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 2, 2, 3, 4, 4}));
+  EXPECT_LT(contents(events_in(folder.path())).size(), all_events);
+}
+
+TEST(CutBack, DropsWhatAKilledWriterLeftUnfinished) {
+  const testing::TemporaryDirectory folder;
+  write_run(folder.path());
+  const std::string lines = contents(folder / "metrics.jsonl");
+  const std::string events = contents(events_in(folder.path()));
+  std::ofstream(folder / "metrics.jsonl", std::ios::app) << R"({"kind":"train","step":6,"lo)";
+  std::ofstream(events_in(folder.path()), std::ios::app) << std::string("\x1a\0\0\0", 4);
+  cut_back(folder / "metrics.jsonl", folder.path(), 9);
+  EXPECT_EQ(contents(folder / "metrics.jsonl"), lines);
+  EXPECT_EQ(contents(events_in(folder.path())), events);
+}
+
+TEST(CutBack, WhatAPowerLossLeftOfALineEndsTheFile) {
+  const testing::TemporaryDirectory folder;
+  std::ofstream(folder / "metrics.jsonl") << "{\"step\":1}\nnot json\n{\"step\":2}\n";
+  cut_back(folder / "metrics.jsonl", folder.path(), 2);
+  EXPECT_EQ(contents(folder / "metrics.jsonl"), "{\"step\":1}\n");
+}
+
 }  // namespace
 }  // namespace tempo::train

@@ -257,7 +257,8 @@ TEST(ResolvedYaml, WritesTheSectionsInOrder) {
           "  bias_correction: true\n"
           "schedule:\n  name: linear\n  warmup_steps: 0\n  min_lr: 0\n"
           "run:\n  dir: \"" +
-          folder + "/runs/x\"\n  log_every: 10\n  export: true\n  overwrite: false\n");
+          folder +
+          "/runs/x\"\n  log_every: 10\n  checkpoint_every: 0\n  keep: 3\n  export: true\n  overwrite: false\n");
 }
 
 TEST(DescribeKeys, HoldsEveryKeyOfTheDesignIn100Columns) {

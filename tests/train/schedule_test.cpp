@@ -76,11 +76,14 @@ TEST(Schedule, IsNeverNegativeNorNaNAndEndsAtTheFloor) {
   }
 }
 
-TEST(Schedule, WithoutWarmupStartsOnTheDecayOfTheFormula) {
-  EXPECT_EQ(ten_steps(ScheduleKind::kConstant, 0).lr(1), kPeak);
-  EXPECT_DOUBLE_EQ(ten_steps(ScheduleKind::kLinear, 0).lr(1), 0.9 * kPeak);
-  EXPECT_DOUBLE_EQ(ten_steps(ScheduleKind::kPoly, 0).lr(1), std::sqrt(0.9) * kPeak);
-  EXPECT_DOUBLE_EQ(ten_steps(ScheduleKind::kCosine, 0).lr(1), (1 + std::cos(0.1 * std::acos(-1.0))) / 2 * kPeak);
+TEST(Schedule, WithoutWarmupStartsAtThePeakAndDecaysFromThere) {
+  for (const auto kind : {ScheduleKind::kConstant, ScheduleKind::kLinear, ScheduleKind::kPoly, ScheduleKind::kCosine}) {
+    EXPECT_EQ(ten_steps(kind, 0).lr(1), kPeak);
+  }
+  EXPECT_DOUBLE_EQ(ten_steps(ScheduleKind::kLinear, 0).lr(2), 0.9 * kPeak);
+  EXPECT_DOUBLE_EQ(ten_steps(ScheduleKind::kLinear, 0).lr(10), 0.1 * kPeak);
+  EXPECT_DOUBLE_EQ(ten_steps(ScheduleKind::kPoly, 0).lr(2), std::sqrt(0.9) * kPeak);
+  EXPECT_DOUBLE_EQ(ten_steps(ScheduleKind::kCosine, 0).lr(2), (1 + std::cos(0.1 * std::acos(-1.0))) / 2 * kPeak);
 }
 
 TEST(Schedule, TakesAFractionOfAStepOfWarmup) {
