@@ -69,6 +69,19 @@ def test_what_it_leaves_and_says(folder):
         assert file["input_ids"].dtype == "int32" and file["segment_ids"].dtype == "int8"
 
 
+def test_h5py_and_our_reader_see_the_same_rows(folder):
+    prepare(folder, 64, shards=1)
+    shard = folder / "shards/shards_training_0000.hdf5"
+    shown = run("inspect", shard, "--json", *(word for row in range(0, 600, 7) for word in ("--row", row))).stdout
+    with h5py.File(shard) as file:
+        for line in shown.splitlines():
+            row = json.loads(line)
+            for name, values in row.items():
+                if name != "row":
+                    assert values == file[name][row["row"]].tolist(), (row["row"], name)
+    assert len(shown.splitlines()) == 86
+
+
 def test_an_epoch_can_be_trained_and_the_tokenizer_is_exported(folder):
     prepare(folder, 64)
     (folder / "run.yaml").write_text(
