@@ -11,6 +11,7 @@
 
 #include "model/hf_weights.h"
 #include "model/safetensors.h"
+#include "train/checkpoint.h"
 #include "train/config_fields.h"
 #include "train/metrics_reader.h"
 
@@ -21,7 +22,6 @@ using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr const char* kRunConfigFile = "config.yaml";
-constexpr const char* kOptimizerFile = "optimizer.safetensors";
 
 Json tensors_of(const model::SafetensorsReader& reader) {
   Json tensors = Json::object();
@@ -61,7 +61,7 @@ Json checkpoint_summary(const fs::path& folder) {
   state.erase("sha256");  // for programs that verify, not for readers
   Json summary = {{"kind", "checkpoint"}, {"step", state.value("step", Json())}, {"state", state}};
   append_model(folder, summary);
-  const fs::path optimizer = folder / kOptimizerFile;
+  const fs::path optimizer = folder / train::kOptimizerFile;
   if (fs::exists(optimizer)) summary["optimizer_tensors"] = tensors_of(model::SafetensorsReader(optimizer));
   return summary;
 }

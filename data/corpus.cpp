@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "data/blank_line.h"
 #include "data/random.h"
 
 namespace tempo::data {
@@ -25,9 +26,6 @@ constexpr std::size_t kMaxLineBytes = std::size_t{1} << 20;  // longer lines are
 // What is kept of a document to serve as another one later.
 constexpr std::size_t kRepeatedBytes = std::size_t{1} << 18;
 constexpr std::string_view kBom = "\xEF\xBB\xBF";
-constexpr std::string_view kBlanks = " \t\r\f\v";
-
-bool is_blank(std::string_view line) { return line.find_first_not_of(kBlanks) == std::string_view::npos; }
 
 /// Lines of a plain or gzip-packed file, without their ends.
 class LineReader {

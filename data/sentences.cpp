@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "data/blank_line.h"
 #include "data/utf8.h"
 
 namespace tempo::data {
@@ -15,9 +16,6 @@ namespace {
 
 // Abbreviations of English; the rules themselves hold for all languages.
 constexpr const char* kLocale = "en@ss=standard";
-constexpr std::string_view kBlanks = " \t\r\f\v";
-
-bool is_blank(std::string_view text) { return text.find_first_not_of(kBlanks) == std::string_view::npos; }
 
 /// Calls accept(line) for every line, without its end.
 template <typename Accept>

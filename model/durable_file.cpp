@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <vector>
 
 namespace tempo::model {
 namespace {
@@ -18,8 +19,10 @@ namespace fs = std::filesystem;
   TORCH_CHECK(false, path.string(), " ", what, ": ", std::strerror(error), " (errno ", error, ")");
 }
 
+constexpr const char* kAside = ".writing-";
+
 fs::path aside_of(const fs::path& path) {
-  return path.parent_path() / ("." + path.filename().string() + ".writing-" + std::to_string(::getpid()));
+  return path.parent_path() / ("." + path.filename().string() + kAside + std::to_string(::getpid()));
 }
 
 /// A rename is on the disk once its folder is.
@@ -74,6 +77,20 @@ void write_durable_text(const fs::path& path, std::string_view text) {
   DurableFile file(path);
   file.write(text);
   file.commit();
+}
+
+bool is_leftover(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.front() == '.' && name.find(kAside) != std::string::npos;
+}
+
+void remove_leftovers(const fs::path& folder) {
+  std::error_code ignored;
+  std::vector<fs::path> leftovers;
+  for (fs::directory_iterator entry(folder, ignored), end; entry != end; entry.increment(ignored)) {
+    if (is_leftover(entry->path())) leftovers.push_back(entry->path());
+  }
+  for (const fs::path& leftover : leftovers) fs::remove_all(leftover, ignored);
 }
 
 DurableFolder::DurableFolder(fs::path target) : target_(without_trailing_slash(target)), aside_(aside_of(target_)) {

@@ -33,6 +33,12 @@ class DurableFile {
 /// Writes a small file at once.
 void write_durable_text(const std::filesystem::path& path, std::string_view text);
 
+/// Whether the path is named as what is written aside: after a kill, what was left.
+bool is_leftover(const std::filesystem::path& path);
+
+/// Removes all of it from `folder`, as far as that can be done. Nobody may be writing there.
+void remove_leftovers(const std::filesystem::path& folder);
+
 /// A folder under construction: fill `path()`, then commit(). Without commit() nothing is left of it.
 class DurableFolder {
  public:

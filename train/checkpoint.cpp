@@ -133,24 +133,21 @@ void copy_tensors(const fs::path& file, const NamedTensors& tensors) {
 
 void write_checkpoint(const fs::path& folder, const CheckpointContent& content) {
   model::DurableFolder target(folder);
-  std::vector<std::string> names;
-  for (const auto& [name, text] : content.tokenizer) {
-    model::write_durable_text(target.path() / name, text);
-    names.push_back(name);
-  }
-  model::write_durable_text(target.path() / model::kConfigFile, model::hugging_face_config_text(content.model));
-  Json state = state_json(content);
-  const std::string header = model::write_safetensors(target.path() / model::kWeightsFile, content.weights);
-  state["sha256"][model::kWeightsFile] = hashes_of(header, content.weights);
-  if (!content.optimizer.empty()) {
-    const std::string optimizer_header = model::write_safetensors(target.path() / kOptimizerFile, content.optimizer);
-    state["sha256"][kOptimizerFile] = hashes_of(optimizer_header, content.optimizer);
-  }
-  model::write_durable_text(target.path() / model::kStateFile, state.dump(1) + "\n");
-  names.insert(names.end(), {model::kConfigFile, model::kStateFile});
   std::string complete;
-  for (const std::string& name : names)
-    complete += data::sha256_of(read_file(target.path() / name)) + "  " + name + "\n";
+  const auto add_file = [&](const std::string& name, const std::string& text) {
+    model::write_durable_text(target.path() / name, text);
+    complete += data::sha256_of(text) + "  " + name + "\n";
+  };
+  for (const auto& [name, text] : content.tokenizer) add_file(name, text);
+  add_file(model::kConfigFile, model::hugging_face_config_text(content.model));
+  Json state = state_json(content);
+  const auto add_tensors = [&](const char* name, const NamedTensors& tensors) {
+    const std::string header = model::write_safetensors(target.path() / name, tensors);
+    state["sha256"][name] = hashes_of(header, tensors);
+  };
+  add_tensors(model::kWeightsFile, content.weights);
+  if (!content.optimizer.empty()) add_tensors(kOptimizerFile, content.optimizer);
+  add_file(model::kStateFile, state.dump(1) + "\n");
   model::write_durable_text(target.path() / model::kCompleteFile, complete);
   target.commit();
 }
@@ -221,11 +218,7 @@ CheckpointSaver::CheckpointSaver(fs::path checkpoints, std::int64_t keep, const 
   };
   add_buffers(model::named_weights(model, model::VocabularyRows::kPadded), content_.weights);
   add_buffers(optimizer.state(), content_.optimizer);
-  std::error_code ignored;
-  for (fs::directory_iterator entry(checkpoints_, ignored), end; entry != end; entry.increment(ignored)) {
-    const std::string name = entry->path().filename().string();
-    if (name.compare(0, 6, std::string(".") + kPrefix) == 0) fs::remove_all(entry->path(), ignored);
-  }
+  model::remove_leftovers(checkpoints_);
 }
 
 CheckpointSaver::~CheckpointSaver() {

@@ -123,12 +123,17 @@ std::string scalar_record(double wall_time, std::int64_t step, const std::vector
   return framed(payload);
 }
 
-void cut_back_events(const fs::path& folder, std::int64_t step) {
+std::vector<fs::path> event_files(const fs::path& folder) {
+  const std::string prefix = kPrefix;
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().filename().string().compare(0, std::string(kPrefix).size(), kPrefix) == 0) files.push_back(entry);
+    if (entry.path().filename().native().compare(0, prefix.size(), prefix) == 0) files.push_back(entry.path());
   }
-  for (const fs::path& path : files) {
+  return files;
+}
+
+void cut_back_events(const fs::path& folder, std::int64_t step) {
+  for (const fs::path& path : event_files(folder)) {
     std::ifstream file(path, std::ios::binary);
     const std::string bytes(std::istreambuf_iterator<char>(file), {});
     const std::size_t end = end_of_records(bytes, step);

@@ -20,6 +20,9 @@ struct Scalar {
 /// One record of an event file, framed and with its checksums. `wall_time` is in seconds since 1970; `step` may be 0.
 std::string scalar_record(double wall_time, std::int64_t step, const std::vector<Scalar>& scalars);
 
+/// The event files in `folder`.
+std::vector<std::filesystem::path> event_files(const std::filesystem::path& folder);
+
 /// Cuts every event file in `folder` off before its first record of a step after `step`, or that is not whole.
 void cut_back_events(const std::filesystem::path& folder, std::int64_t step);
 

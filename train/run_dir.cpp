@@ -7,11 +7,11 @@
 
 #include <cerrno>
 #include <cstring>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "model/durable_file.h"
+#include "train/event_file.h"
 
 namespace tempo::train {
 namespace {
@@ -24,33 +24,15 @@ constexpr const char* kEntries[] = {"export", "metrics.jsonl", "log", "environme
 constexpr const char* kCheckpoints = "checkpoints";
 constexpr const char* kLock = ".lock";
 constexpr const char* kLog = "log";
-constexpr std::string_view kEventPrefix = "events.out.tfevents.";  // their names go on with time, host and process
-
-/// What a writer that was killed left beside its file (model/durable_file.h).
-bool is_leftover(const fs::path& path) {
-  const std::string name = path.filename().string();
-  return name.front() == '.' && name.find(".writing-") != std::string::npos;
-}
 
 /// What a run leaves behind that was ended before its configuration was there counts for nothing.
 bool is_empty_folder(const fs::path& path) {
   if (!fs::is_directory(path)) return false;
   for (const auto& entry : fs::directory_iterator(path)) {
     const fs::path name = entry.path().filename();
-    if (name != kLock && name != kLog && !is_leftover(name)) return false;
+    if (name != kLock && name != kLog && !model::is_leftover(name)) return false;
   }
   return true;
-}
-
-void remove_events(const fs::path& folder, std::error_code& error) {
-  if (!fs::exists(folder)) return;
-  std::vector<fs::path> found;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    if (entry->path().filename().native().compare(0, kEventPrefix.size(), kEventPrefix) == 0) found.push_back(*entry);
-  }
-  for (const fs::path& file : found) {
-    if (!error) fs::remove(file, error);
-  }
 }
 
 }  // namespace
@@ -72,7 +54,9 @@ RunDirectory::RunDirectory(fs::path path, bool overwrite, const std::string& con
   lock();
   // Checkpoints go first: a run without them is not taken for one that can go on. The configuration goes last.
   fs::remove_all(path_ / kCheckpoints, error);
-  if (!error) remove_events(path_, error);
+  for (const fs::path& file : event_files(path_)) {
+    if (!error) fs::remove(file, error);
+  }
   for (const char* entry : kEntries) {
     if (!error) fs::remove_all(path_ / entry, error);
   }
@@ -106,12 +90,7 @@ void RunDirectory::lock() {
   TORCH_CHECK(lock_ >= 0, file.string(), " cannot be written: ", std::strerror(errno));
   TORCH_CHECK_VALUE(::flock(lock_, LOCK_EX | LOCK_NB) == 0, "run.dir: ", path_.string(),
                     " is in use by another tempo train");
-  std::vector<fs::path> leftovers;
-  for (const auto& entry : fs::directory_iterator(path_)) {
-    if (is_leftover(entry.path())) leftovers.push_back(entry.path());
-  }
-  std::error_code ignored;
-  for (const fs::path& leftover : leftovers) fs::remove_all(leftover, ignored);
+  model::remove_leftovers(path_);
 }
 
 }  // namespace tempo::train
