@@ -13,5 +13,6 @@ void add_train(CLI::App& app);
 void add_convert(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_compare(CLI::App& app);
+void add_ctl(CLI::App& app);
 
 }  // namespace tempo::apps

@@ -34,6 +34,7 @@ int run(int argc, char** argv) {
   tempo::apps::add_convert(app);
   tempo::apps::add_inspect(app);
   tempo::apps::add_compare(app);
+  tempo::apps::add_ctl(app);
   // CLI11 would only say that a subcommand is required.
   if (argc > 1 && argv[1][0] != '-') {
     std::string names;

@@ -5,6 +5,7 @@
 #include "apps/config_arguments.h"
 #include "train/preparer.h"
 #include "train/run_config.h"
+#include "train/stop_request.h"
 
 namespace tempo::apps {
 
@@ -14,8 +15,13 @@ void add_prepare(CLI::App& app) {
   arguments->add_to(*command, "prepare.validation=0.05", "the configuration, the vocabulary and the folder",
                     train::describe_keys({"data", "prepare"}));
   command->callback([arguments] {
-    const train::RunConfig config = train::load_prepare_config(arguments->config, arguments->overrides);
-    std::cout << (arguments->dry_run ? train::check_preparation(config) : train::prepare_shards(config));
+    const auto config = [&] { return train::load_prepare_config(arguments->config, arguments->overrides); };
+    if (arguments->dry_run) {
+      std::cout << train::check_preparation(config());
+      return;
+    }
+    const train::StopRequest signals;
+    std::cout << train::prepare_shards(config());
   });
 }
 

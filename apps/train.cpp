@@ -7,6 +7,7 @@
 #include "apps/config_arguments.h"
 #include "apps/program_version.h"
 #include "train/run_config.h"
+#include "train/stop_request.h"
 #include "train/trainer.h"
 
 namespace tempo::apps {
@@ -31,15 +32,18 @@ void add_train(CLI::App& app) {
   command->get_option("CONFIG")->required(false);
   command->add_option("--resume", *run_dir, "Go on with the run in this folder, from its newest checkpoint");
   command->callback([arguments, run_dir] {
-    if (!run_dir->empty()) return resume(*arguments, *run_dir);
+    if (!run_dir->empty()) {
+      const train::StopRequest signals;
+      return resume(*arguments, *run_dir);
+    }
     TORCH_CHECK_VALUE(!arguments->config.empty(),
                       "CONFIG is missing: a YAML file, or --resume with the folder of a run");
-    const train::RunConfig config = train::load_run_config(arguments->config, arguments->overrides);
     if (arguments->dry_run) {
-      std::cout << train::check_run(config);
-    } else {
-      train::train(config, program_version());
+      std::cout << train::check_run(train::load_run_config(arguments->config, arguments->overrides));
+      return;
     }
+    const train::StopRequest signals;
+    train::train(train::load_run_config(arguments->config, arguments->overrides), program_version());
   });
 }
 

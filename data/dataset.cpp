@@ -1,8 +1,6 @@
 #include "data/dataset.h"
 
 #include <ATen/core/PhiloxRNGEngine.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -73,49 +71,6 @@ class Permutation {
   std::uint64_t high_mask_;
 };
 
-/// Values on the host -> a tensor on `device`; on the meta device only its shape.
-at::Tensor to_tensor(std::vector<std::int64_t>& values, c10::Device device) {
-  const auto size = static_cast<std::int64_t>(values.size());
-  at::Tensor tensor = at::empty({size}, at::TensorOptions(device).dtype(at::kLong));
-  if (size != 0 && !device.is_meta()) tensor.copy_(at::from_blob(values.data(), {size}, at::kLong));
-  return tensor;
-}
-
-/// A batch while it is put together, in plain host memory.
-struct HostBatch {
-  std::vector<std::int64_t> token_ids, position_ids, token_types, starts, lengths, ids, label_positions, labels,
-      next_sentence;
-  std::int64_t num_labels = 0;
-
-  HostBatch(std::int64_t count, std::int64_t sequence_length, std::int64_t max_predictions) {
-    for (auto* values : {&token_ids, &position_ids, &token_types}) values->reserve(count * sequence_length);
-    for (auto* values : {&starts, &lengths, &ids, &next_sentence}) values->reserve(count + 1);
-    for (auto* values : {&label_positions, &labels}) values->reserve(count * max_predictions);
-  }
-
-  void add(const Shard& shard, std::int64_t row, std::int64_t example, std::int64_t max_predictions) {
-    const std::int64_t length = shard.shape.sequence_length;
-    const auto start = static_cast<std::int64_t>(token_ids.size());
-    const auto tokens = shard.input_ids.begin() + row * length;
-    token_ids.insert(token_ids.end(), tokens, tokens + length);
-    const auto segments = shard.segment_ids.begin() + row * length;
-    token_types.insert(token_types.end(), segments, segments + length);
-    for (std::int64_t position = 0; position < length; ++position) position_ids.push_back(position);
-
-    starts.push_back(start);
-    lengths.push_back(shard.lengths[row]);
-    ids.push_back(example);
-    next_sentence.push_back(shard.next_sentence_labels[row]);
-    const std::int64_t first_label = row * shard.shape.max_predictions;
-    for (std::int64_t slot = 0; slot < max_predictions; ++slot) {
-      const bool used = slot < shard.num_labels[row];
-      label_positions.push_back(used ? start + shard.masked_lm_positions[first_label + slot] : start);
-      labels.push_back(used ? shard.masked_lm_ids[first_label + slot] : kIgnoreLabel);
-    }
-    num_labels += shard.num_labels[row];
-  }
-};
-
 }  // namespace
 
 struct Dataset::Impl {
@@ -143,7 +98,7 @@ struct Dataset::Impl {
     for (std::size_t shard = 0; shard < shapes.size(); ++shard) {
       const std::vector<std::int32_t>& counts = load_shard(shard).num_labels;
       label_counts.emplace_back(counts.begin(), counts.end());
-      if (options.on_checked) options.on_checked(shard + 1, shapes.size());
+      if (options.on_checked && !options.on_checked(shard + 1, shapes.size())) break;
     }
   }
 
@@ -280,33 +235,16 @@ std::int64_t Dataset::count_labels(const GlobalBatch& batch) const {
   return num_labels;
 }
 
-Batch Dataset::load(const GlobalBatch& batch, std::int64_t offset, std::int64_t count, c10::Device device) {
+HostBatch Dataset::read(const GlobalBatch& batch, std::int64_t offset, std::int64_t count) {
   TORCH_CHECK(offset >= 0 && count >= 0 && count <= batch.count - offset, "examples ", offset, " to ", offset + count,
               " do not lie in a global batch of ", batch.count);
-  HostBatch host(count, sequence_length(), max_predictions());
+  HostBatch rows(count, sequence_length(), max_predictions());
   for (std::int64_t index = batch.first + offset; index < batch.first + offset + count; ++index) {
     const Impl::Place place = impl_->place_of(batch.epoch, index);
-    host.add(impl_->load_shard(place.shard), place.row, impl_->first_example[place.shard] + place.row,
+    rows.add(impl_->load_shard(place.shard), place.row, impl_->first_example[place.shard] + place.row,
              max_predictions());
   }
-  host.starts.push_back(count * sequence_length());
-
-  Batch result;
-  result.token_ids = to_tensor(host.token_ids, device);
-  result.position_ids = to_tensor(host.position_ids, device);
-  result.token_types = to_tensor(host.token_types, device);
-  result.sequence_starts = to_tensor(host.starts, device);
-  result.sequence_lengths = to_tensor(host.lengths, device);
-  result.sequence_ids = to_tensor(host.ids, device);
-  result.label_positions = to_tensor(host.label_positions, device);
-  result.labels = to_tensor(host.labels, device);
-  result.next_sentence = to_tensor(host.next_sentence, device);
-  result.num_tokens = count * sequence_length();
-  for (const std::int64_t length : host.lengths) result.num_real_tokens += length;
-  result.num_sequences = count;
-  result.num_labels = host.num_labels;
-  result.host_starts = std::move(host.starts);
-  return result;
+  return rows;
 }
 
 }  // namespace tempo::data

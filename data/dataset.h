@@ -8,8 +8,6 @@
 // Not for: reading files (shard.h), the split of a global batch over ranks (train/). Thread rule: one thread at a time.
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -17,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "data/batch.h"
+#include "data/host_batch.h"
 #include "data/shard.h"
 
 namespace tempo::data {
@@ -29,8 +27,9 @@ struct DatasetOptions {
   ShardLimits limits;
   bool shuffle = true;
   std::uint64_t seed = 0;
-  /// Called after each shard whose rows have been checked, with how many are done and how many there are.
-  std::function<void(std::size_t, std::size_t)> on_checked;
+  /// Called after each shard whose rows have been checked, with how many are done and how many there are. Where it says false the
+  /// others stay unchecked: the object then tells numbers and shapes, but no batches and labels.
+  std::function<bool(std::size_t, std::size_t)> on_checked;
 };
 
 /// Examples [first, first + count) in the order of `epoch` (both from 0): what one optimizer step consumes.
@@ -65,8 +64,8 @@ class Dataset {
   /// Labels that count in those examples: the denominator of their MLM loss.
   std::int64_t count_labels(const GlobalBatch& batch) const;
 
-  /// A padded batch of examples [offset, offset + count) of `batch` on `device`.
-  Batch load(const GlobalBatch& batch, std::int64_t offset, std::int64_t count, c10::Device device);
+  /// A padded batch of examples [offset, offset + count) of `batch`.
+  HostBatch read(const GlobalBatch& batch, std::int64_t offset, std::int64_t count);
 
  private:
   struct Impl;

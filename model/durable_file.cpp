@@ -25,19 +25,20 @@ fs::path aside_of(const fs::path& path) {
   return path.parent_path() / ("." + path.filename().string() + kAside + std::to_string(::getpid()));
 }
 
-/// A rename is on the disk once its folder is.
-void flush_folder(const fs::path& path) {
-  const fs::path folder = path.empty() ? fs::path(".") : path;
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) fail(folder, "cannot be opened");
-  const int result = ::fsync(descriptor);
-  ::close(descriptor);
-  if (result != 0) fail(folder, "cannot be flushed");
-}
-
 fs::path without_trailing_slash(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
 
 }  // namespace
+
+void flush_to_disk(const fs::path& path) {
+  const fs::path target = path.empty() ? fs::path(".") : path;
+  const int descriptor = ::open(target.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) fail(target, "cannot be opened");
+  const int result = ::fsync(descriptor);
+  const int error = errno;
+  ::close(descriptor);
+  errno = error;
+  if (result != 0) fail(target, "cannot be flushed");
+}
 
 DurableFile::DurableFile(fs::path path) : path_(std::move(path)), aside_(aside_of(path_)) {
   descriptor_ = ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -70,7 +71,7 @@ void DurableFile::commit() {
     errno = error;
     fail(path_, "cannot be put in place");
   }
-  flush_folder(path_.parent_path());
+  flush_to_disk(path_.parent_path());  // a rename is on the disk once its folder is
 }
 
 void write_durable_text(const fs::path& path, std::string_view text) {
@@ -107,10 +108,10 @@ DurableFolder::~DurableFolder() {
 }
 
 void DurableFolder::commit() {
-  flush_folder(aside_);
+  flush_to_disk(aside_);
   if (::rename(aside_.c_str(), target_.c_str()) != 0) fail(target_, "cannot be put in place");
   committed_ = true;
-  flush_folder(target_.parent_path());
+  flush_to_disk(target_.parent_path());
 }
 
 }  // namespace tempo::model

@@ -30,6 +30,9 @@ class DurableFile {
   int descriptor_ = -1;
 };
 
+/// Flushes a file, or a folder's list of names. Throws c10::Error naming it and errno.
+void flush_to_disk(const std::filesystem::path& path);
+
 /// Writes a small file at once.
 void write_durable_text(const std::filesystem::path& path, std::string_view text);
 

@@ -2,8 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -117,7 +119,9 @@ Json state_json(const CheckpointContent& content) {
           {"sequences", content.state.sequences},
           {"tokens", content.state.tokens},
           {"real_tokens", content.state.real_tokens},
-          {"examples", content.state.examples}};
+          {"examples", content.state.examples},
+          {"skipped_steps", content.state.skipped_steps},
+          {"skipped_in_a_row", content.state.skipped_in_a_row}};
 }
 
 /// Copies a tensor of a checkpoint into one of the run, which must have its shape.
@@ -166,16 +170,20 @@ TrainState verify_checkpoint(const fs::path& folder) {
     state.tokens = json.at("tokens");
     state.real_tokens = json.at("real_tokens");
     state.examples = json.at("examples");
+    state.skipped_steps = json.at("skipped_steps");
+    state.skipped_in_a_row = json.at("skipped_in_a_row");
     return state;
   } catch (const Json::exception& error) {
     damaged(path, std::string("does not say what it should: ") + error.what());
   }
 }
 
-void load_checkpoint(const fs::path& folder, const TrainState& state, model::Model& model, Optimizer& optimizer) {
-  TORCH_CHECK_VALUE(fs::exists(folder / kOptimizerFile), folder.string(),
-                    ": holds weights only; a run can start from it with init.from, but not continue");
+void load_weights_as_saved(const fs::path& folder, model::Model& model) {
   copy_tensors(folder / model::kWeightsFile, model::named_weights(model, model::VocabularyRows::kPadded));
+}
+
+void load_optimizer(const fs::path& folder, const TrainState& state, Optimizer& optimizer) {
+  TORCH_CHECK_VALUE(fs::exists(folder / kOptimizerFile), folder.string(), ": holds weights only, no ", kOptimizerFile);
   copy_tensors(folder / kOptimizerFile, optimizer.state());
   optimizer.set_num_updates(state.optimizer_updates);
 }
@@ -206,8 +214,13 @@ std::optional<IntactCheckpoint> newest_intact(
 }
 
 CheckpointSaver::CheckpointSaver(fs::path checkpoints, std::int64_t keep, const model::Model& model,
-                                 const Optimizer& optimizer, model::TokenizerFiles tokenizer)
-    : checkpoints_(std::move(checkpoints)), keep_(keep), model_(model), optimizer_(optimizer) {
+                                 const Optimizer& optimizer, model::TokenizerFiles tokenizer,
+                                 std::function<void()> flush_records)
+    : checkpoints_(std::move(checkpoints)),
+      keep_(keep),
+      model_(model),
+      optimizer_(optimizer),
+      flush_records_(std::move(flush_records)) {
   content_.model = model.config();
   content_.tokenizer = std::move(tokenizer);
   const auto add_buffers = [this](const NamedTensors& tensors, NamedTensors& copies) {
@@ -246,11 +259,15 @@ void CheckpointSaver::save(TrainState state) {
 }
 
 void CheckpointSaver::write(const fs::path& folder) {
+  const auto start = std::chrono::steady_clock::now();
+  flush_records_();
   std::error_code error;
   // A damaged one of the same step, or one of a run that went on from an older checkpoint.
   fs::remove_all(folder, error);
   TORCH_CHECK(!error, folder.string(), " cannot be removed: ", error.message());
   write_checkpoint(folder, content_);
+  spdlog::info("saved {} in {:.1f} s", folder.filename().string(),
+               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   if (keep_ == 0) return;
   std::vector<fs::path> all = list_checkpoints(checkpoints_);
   // Later ones are damaged: the run came back from beyond. They go when it gets there again.

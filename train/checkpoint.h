@@ -37,10 +37,12 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 struct TrainState {
   std::int64_t step = 0;
   std::int64_t optimizer_updates = 0;
-  std::int64_t sequences = 0;    ///< totals since step 1
-  std::int64_t tokens = 0;       ///< with padding
-  std::int64_t real_tokens = 0;  ///< without
-  std::int64_t examples = 0;     ///< in the training set: another number would be another order
+  std::int64_t sequences = 0;         ///< totals since step 1
+  std::int64_t tokens = 0;            ///< with padding
+  std::int64_t real_tokens = 0;       ///< without
+  std::int64_t examples = 0;          ///< in the training set: another number would be another order
+  std::int64_t skipped_steps = 0;     ///< whose loss or gradient was not finite
+  std::int64_t skipped_in_a_row = 0;  ///< the last ones
 };
 
 /// What a checkpoint is written from.
@@ -60,10 +62,12 @@ void write_checkpoint(const std::filesystem::path& folder, const CheckpointConte
 /// is missing or damaged.
 TrainState verify_checkpoint(const std::filesystem::path& folder);
 
-/// Copies a verified checkpoint's tensors into model and optimizer. Throws c10::ValueError where it is one of another model or
-/// holds no optimizer.
-void load_checkpoint(const std::filesystem::path& folder, const TrainState& state, model::Model& model,
-                     Optimizer& optimizer);
+/// Copies a verified checkpoint's weights into the model. Throws c10::ValueError where it is one of another model.
+void load_weights_as_saved(const std::filesystem::path& folder, model::Model& model);
+
+/// Copies a verified checkpoint's moments into the optimizer, and how many updates have made them. Throws c10::ValueError where it
+/// is one of another model or holds no optimizer.
+void load_optimizer(const std::filesystem::path& folder, const TrainState& state, Optimizer& optimizer);
 
 /// The folders in `checkpoints` whose names are those of checkpoints, newest first.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& checkpoints);
@@ -82,9 +86,11 @@ std::optional<IntactCheckpoint> newest_intact(
 class CheckpointSaver {
  public:
   /// `model` and `optimizer` must outlive it. Buffers for the copy lie in plain host memory, outside the counted allocator, and
-  /// are touched here. `keep` newest checkpoints stay; 0: all. Removes what killed writers left in `checkpoints`.
+  /// are touched here. `keep` newest checkpoints stay; 0: all. `flush_records` is called by the writing thread before a checkpoint
+  /// is complete: what the run has recorded until then must not be lost while the checkpoint stays. Removes what killed writers
+  /// left in `checkpoints`.
   CheckpointSaver(std::filesystem::path checkpoints, std::int64_t keep, const model::Model& model,
-                  const Optimizer& optimizer, model::TokenizerFiles tokenizer);
+                  const Optimizer& optimizer, model::TokenizerFiles tokenizer, std::function<void()> flush_records);
 
   /// Waits for the writing thread; a failure that nobody asked for is lost.
   ~CheckpointSaver();
@@ -109,6 +115,7 @@ class CheckpointSaver {
   std::int64_t keep_;
   const model::Model& model_;
   const Optimizer& optimizer_;
+  std::function<void()> flush_records_;
   std::vector<std::vector<float>> buffers_;
   CheckpointContent content_;  ///< its tensors are views of buffers_
   std::thread thread_;

@@ -114,6 +114,10 @@ void append_train(std::vector<Field>& fields) {
                           "Gradients whose global norm is larger are scaled down to it; 0: never."));
   fields.push_back(number("train.threads", at(train, &T::threads), Bounds<std::int64_t>{0, kMaxThreads},
                           "CPU threads; 0: every core that this process may use."));
+  fields.push_back(
+      number("train.max_skipped_steps", at(train, &T::max_skipped_steps), Bounds<std::int64_t>{0, kMaxCount},
+             "Steps in a row that may be skipped because a loss or a gradient is not finite; one more ends "
+             "the run."));
   fields.push_back(evaluate_every());
 }
 
@@ -168,6 +172,25 @@ Field init_from() {
                 [](const Draft& draft) { return draft.init.from ? quoted_path(*draft.init.from) : std::string(); });
 }
 
+/// A field of a run that starts from a folder, printed only there.
+Field only_with_from(Field field) {
+  field.print = [print = std::move(field.print)](const Draft& draft) {
+    return draft.init.from ? print(draft) : std::string();
+  };
+  return field;
+}
+
+void append_init(std::vector<Field>& fields) {
+  const std::vector<std::pair<std::string, bool>> choices = {{"fresh", false}, {"keep", true}};
+  fields.push_back(init_from());
+  fields.push_back(only_with_from(choice(
+      "init.optimizer", at(&RunConfig::init, &InitConfig::keep_optimizer), choices,
+      "keep: go on with the moments of the checkpoint init.from, as BERT's second phase does; fresh: start at zero.")));
+  fields.push_back(only_with_from(
+      number("init.step", at(&RunConfig::init, &InitConfig::step), Bounds<std::int64_t>{0, kMaxCount},
+             "Steps that count as done: learning rate and data go on after them; 0: from the beginning.")));
+}
+
 Field run_dir() {
   Field field = path("run.dir", at(&RunConfig::run, &RunSection::dir), "Folder that the run writes, made by it.");
   return required(std::move(field), "run: {dir: runs/first}");
@@ -198,7 +221,7 @@ std::vector<Field> declare() {
   append_optimizer(fields);
   append_schedule(fields);
   append_run(fields);
-  fields.push_back(init_from());
+  append_init(fields);
   append_prepare_fields(fields);
   return fields;
 }

@@ -16,8 +16,8 @@ std::int64_t EvaluationPlan::count_until(std::int64_t step) const {
   return step >= last_step ? count() : step / every;
 }
 
-ValidationRecord evaluate(const model::Model& model, data::Dataset& dataset, std::int64_t micro_batch,
-                          const std::function<void(std::int64_t)>& on_batch) {
+std::optional<ValidationRecord> evaluate(const model::Model& model, data::Dataset& dataset, std::int64_t micro_batch,
+                                         const std::function<bool(std::int64_t)>& on_batch) {
   const auto start = std::chrono::steady_clock::now();
   const at::NoGradGuard no_grad;
   const c10::Device device = model.parameters().all().front().value.device();
@@ -27,13 +27,13 @@ ValidationRecord evaluate(const model::Model& model, data::Dataset& dataset, std
   at::Tensor num_correct = at::zeros({}, wide.dtype(at::kLong));
   const data::GlobalBatch all{0, 0, dataset.num_examples()};
   for (std::int64_t offset = 0; offset < all.count; offset += micro_batch) {
-    const data::Batch batch = dataset.load(all, offset, std::min(micro_batch, all.count - offset), device);
+    const data::Batch batch = dataset.read(all, offset, std::min(micro_batch, all.count - offset)).to(device);
     // Seed and step key dropout, of which there is none here.
     const model::LossSums sums = model.forward(batch, model::make_context(batch, false, 0, 0));
     token.add_(sums.token.to(at::kDouble));
     if (sums.sentence.defined()) sentence.add_(sums.sentence.to(at::kDouble));
     num_correct.add_(sums.num_correct);
-    if (on_batch) on_batch(offset + batch.num_sequences);
+    if (on_batch && !on_batch(offset + batch.num_sequences)) return std::nullopt;
   }
   // A set without labels has a token loss of 0, not 0 / 0.
   const auto num_labels = static_cast<double>(std::max<std::int64_t>(dataset.count_labels(all), 1));

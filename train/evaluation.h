@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "data/dataset.h"
 #include "model/model.h"
@@ -28,9 +29,9 @@ struct EvaluationPlan {
 };
 
 /// Computes every sequence of `dataset` once, in micro-batches of at most `micro_batch`. Losses are sums over the set divided by
-/// its labels and its sequences; the cut changes nothing but rounding. `on_batch`, where given, hears how many sequences are done.
-/// The record's step is left 0.
-ValidationRecord evaluate(const model::Model& model, data::Dataset& dataset, std::int64_t micro_batch,
-                          const std::function<void(std::int64_t)>& on_batch = {});
+/// its labels and its sequences; the cut changes nothing but rounding. `on_batch`, where given, hears how many sequences are done
+/// and says whether to go on; nothing is returned where it said no. The record's step is left 0.
+std::optional<ValidationRecord> evaluate(const model::Model& model, data::Dataset& dataset, std::int64_t micro_batch,
+                                         const std::function<bool(std::int64_t)>& on_batch = {});
 
 }  // namespace tempo::train

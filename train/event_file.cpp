@@ -77,8 +77,8 @@ std::int64_t step_of(const std::string& payload) {
   return 0;
 }
 
-/// Where the records of steps up to `step` end; the first that is later, damaged or not whole ends them.
-std::size_t end_of_records(const std::string& bytes, std::int64_t step) {
+/// Where the records of steps up to `step` end; the first that is later, of `step` with `last_tag`, damaged or not whole ends them.
+std::size_t end_of_records(const std::string& bytes, std::int64_t step, const std::string& last_tag) {
   constexpr std::size_t kLength = 8;
   constexpr std::size_t kChecksum = 4;
   std::size_t at = 0;
@@ -89,8 +89,10 @@ std::size_t end_of_records(const std::string& bytes, std::int64_t step) {
     }
     if (length > bytes.size() - at - kLength - 2 * kChecksum) break;
     const std::string payload = bytes.substr(at + kLength + kChecksum, length);
-    if (bytes.compare(at, payload.size() + kLength + 2 * kChecksum, framed(payload)) != 0 || step_of(payload) > step)
-      break;
+    if (bytes.compare(at, payload.size() + kLength + 2 * kChecksum, framed(payload)) != 0) break;
+    const std::int64_t of_step = step_of(payload);
+    if (of_step > step) break;
+    if (of_step == step && !last_tag.empty() && payload.find(last_tag) != std::string::npos) break;
     at += length + kLength + 2 * kChecksum;
   }
   return at;
@@ -132,11 +134,11 @@ std::vector<fs::path> event_files(const fs::path& folder) {
   return files;
 }
 
-void cut_back_events(const fs::path& folder, std::int64_t step) {
+void cut_back_events(const fs::path& folder, std::int64_t step, const std::string& last_tag) {
   for (const fs::path& path : event_files(folder)) {
     std::ifstream file(path, std::ios::binary);
     const std::string bytes(std::istreambuf_iterator<char>(file), {});
-    const std::size_t end = end_of_records(bytes, step);
+    const std::size_t end = end_of_records(bytes, step, last_tag);
     std::error_code error;
     if (end < bytes.size()) fs::resize_file(path, end, error);
     TORCH_CHECK(!error, path.string(), " cannot be cut back: ", error.message());

@@ -23,8 +23,9 @@ std::string scalar_record(double wall_time, std::int64_t step, const std::vector
 /// The event files in `folder`.
 std::vector<std::filesystem::path> event_files(const std::filesystem::path& folder);
 
-/// Cuts every event file in `folder` off before its first record of a step after `step`, or that is not whole.
-void cut_back_events(const std::filesystem::path& folder, std::int64_t step);
+/// Cuts every event file in `folder` off before its first record that is of a step after `step`, or of `step` itself and has
+/// `last_tag` (empty: no such), or that is not whole.
+void cut_back_events(const std::filesystem::path& folder, std::int64_t step, const std::string& last_tag);
 
 class EventFile {
  public:

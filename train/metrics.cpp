@@ -28,6 +28,8 @@ constexpr Tag kTrainTags[] = {{"train/loss", "loss"},
                               {"train/sequences_per_s", "sequences_per_s"},
                               {"train/tokens_per_s", "tokens_per_s"},
                               {"train/step_ms", "step_ms"},
+                              {"train/data_ms", "data_ms"},
+                              {"train/skipped_steps", "skipped_steps"},
                               {"memory/peak_allocated_bytes", "peak_allocated_bytes"},
                               {"memory/peak_reserved_bytes", "peak_reserved_bytes"}};
 
@@ -50,10 +52,12 @@ Line line_of(const TrainRecord& record) {
                {"tokens", record.tokens},
                {"real_tokens", record.real_tokens},
                {"step_ms", record.step_ms},
+               {"data_ms", record.data_ms},
                {"sequences_per_s", record.sequences_per_s},
                {"rank_sequences_per_s", record.sequences_per_s},  // one rank so far
                {"tokens_per_s", record.tokens_per_s},
-               {"peak_allocated_bytes", record.peak_allocated_bytes}};
+               {"peak_allocated_bytes", record.peak_allocated_bytes},
+               {"skipped_steps", record.skipped_steps}};
   if (record.peak_reserved_bytes > 0) line["peak_reserved_bytes"] = record.peak_reserved_bytes;
   return line;
 }
@@ -69,35 +73,62 @@ Line line_of(const ValidationRecord& record) {
           {"seconds", record.seconds}};
 }
 
+/// As JSON: what is not finite is null.
+std::string text_of(const Line& line) { return line.dump() + "\n"; }
+
 /// The scalars are read off the line, so that the two files cannot disagree.
 template <std::size_t count>
 std::vector<Scalar> scalars_of(const Line& line, const Tag (&tags)[count]) {
   std::vector<Scalar> scalars;
   for (const Tag& tag : tags) {
     const auto value = line.find(tag.key);
-    if (value != line.end()) scalars.push_back({tag.tag, value->template get<double>()});
+    if (value == line.end()) continue;
+    // nlohmann's numbers keep what its text cannot say.
+    scalars.push_back({tag.tag, value->template get<double>()});
   }
   return scalars;
+}
+
+/// What a metrics.jsonl holds of steps up to one.
+struct Records {
+  std::string text;
+  bool has_evaluation = false;     ///< of that step
+  std::int64_t line_of_fault = 0;  ///< from which on nothing counts; 0: none
+};
+
+Records read_until(const std::filesystem::path& file, std::int64_t step) {
+  Records records;
+  std::ifstream stream(file);
+  std::int64_t number = 0;
+  for (std::string text; std::getline(stream, text) && !stream.eof();) {  // a line without its end is unfinished
+    ++number;
+    const nlohmann::json line = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!line.is_object() || !line.contains("step")) {
+      records.line_of_fault = number;
+      break;
+    }
+    const auto of_step = line["step"].get<std::int64_t>();
+    if (of_step <= step) records.text += text + "\n";
+    if (of_step == step && line.value("kind", "") == "validation") records.has_evaluation = true;
+  }
+  return records;
 }
 
 }  // namespace
 
 void cut_back(const std::filesystem::path& file, const std::filesystem::path& event_folder, std::int64_t step) {
-  cut_back_events(event_folder, step);
-  std::ifstream stream(file);
-  std::string kept;
-  std::size_t number = 0;
-  for (std::string line; std::getline(stream, line) && !stream.eof();) {  // a line without its end is unfinished
-    ++number;
-    const nlohmann::json record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!record.is_object() || !record.contains("step")) {
-      spdlog::warn("{}:{}: is no record; it and what follows are dropped", file.string(), number);
-      break;
-    }
-    if (record["step"].get<std::int64_t>() <= step) kept += line + "\n";
+  const Records records = read_until(file, step);
+  // The event of an evaluation may be there without its line, never the other way round (insert).
+  cut_back_events(event_folder, step, records.has_evaluation ? "" : kValidationTags[0].tag);
+  if (records.line_of_fault > 0) {
+    spdlog::warn("{}:{}: is no record; it and what follows are dropped", file.string(), records.line_of_fault);
   }
   std::error_code ignored;
-  if (std::filesystem::file_size(file, ignored) != kept.size()) model::write_durable_text(file, kept);
+  if (std::filesystem::file_size(file, ignored) != records.text.size()) model::write_durable_text(file, records.text);
+}
+
+bool has_evaluation(const std::filesystem::path& file, std::int64_t step) {
+  return read_until(file, step).has_evaluation;
 }
 
 MetricsWriter::MetricsWriter(const std::filesystem::path& file, const std::filesystem::path& event_folder)
@@ -107,26 +138,49 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& file, const std::files
 
 void MetricsWriter::write(const TrainRecord& record) {
   const Line line = line_of(record);
-  append_line(line.dump());
+  append(text_of(line));
   events_.write(record.step, scalars_of(line, kTrainTags));
 }
 
 void MetricsWriter::write(const ValidationRecord& record) {
   const Line line = line_of(record);
-  append_line(line.dump());
+  append(text_of(line));
   events_.write(record.step, scalars_of(line, kValidationTags));
 }
 
-void MetricsWriter::append_line(const std::string& line) {
-  file_ << line << "\n" << std::flush;
+void MetricsWriter::insert(const ValidationRecord& record) {
+  const Line line = line_of(record);
+  events_.write(record.step, scalars_of(line, kValidationTags));
+  std::ifstream stream(path_);
+  std::string before;
+  std::string last;
+  for (std::string text; std::getline(stream, text);) {
+    before += last;
+    last = text + "\n";
+  }
+  const bool is_of_step = !last.empty() && Line::parse(last)["step"] == record.step;
+  model::write_durable_text(path_, is_of_step ? before + text_of(line) + last : before + last + text_of(line));
+  file_ = std::ofstream(path_, std::ios::app);  // the old one has lost its name
+}
+
+void MetricsWriter::flush() const {
+  model::flush_to_disk(path_);
+  model::flush_to_disk(events_.path());
+  model::flush_to_disk(path_.parent_path());  // their names
+}
+
+void MetricsWriter::append(const std::string& text) {
+  file_ << text << std::flush;
   TORCH_CHECK(file_.good(), path_.string(), " cannot be written: is the disk full?");
 }
 
 std::string console_text(const TrainRecord& record) {
   return fmt::format(
-      "loss {:.4f}  mlm {:.4f}  nsp {:.4f}  acc {:.3f}  lr {:.3g}  grad {:.3g}  {:.4g} seq/s  {:.4g} tok/s  peak {}",
-      record.loss, record.token_loss, record.sentence_loss, record.token_accuracy, record.lr, record.grad_norm,
-      record.sequences_per_s, record.tokens_per_s, bytes_text(record.peak_allocated_bytes));
+             "loss {:.4f}  mlm {:.4f}  nsp {:.4f}  acc {:.3f}  lr {:.3g}  grad {:.3g}  {:.4g} seq/s  {:.4g} tok/s  "
+             "peak {}",
+             record.loss, record.token_loss, record.sentence_loss, record.token_accuracy, record.lr, record.grad_norm,
+             record.sequences_per_s, record.tokens_per_s, bytes_text(record.peak_allocated_bytes)) +
+         (record.skipped_steps > 0 ? fmt::format("  skipped {}", record.skipped_steps) : "");
 }
 
 std::string console_text(const ValidationRecord& record) {

@@ -13,7 +13,7 @@
 
 namespace tempo::train {
 
-/// One training record. Losses, accuracy and norm are those of the step; times and rates are means since the record before;
+/// One training record. Losses, accuracy and norm are those of the step, null in the file where they are not finite; times and rates are means since the record before;
 /// sequences and tokens are totals since step 1. Evaluations count in none of them.
 struct TrainRecord {
   std::int64_t step = 0;
@@ -28,10 +28,12 @@ struct TrainRecord {
   std::int64_t tokens = 0;       ///< slots, padding included
   std::int64_t real_tokens = 0;  ///< without padding
   double step_ms = 0;
+  double data_ms = 0;  ///< of it, waiting for the data
   double sequences_per_s = 0;
   double tokens_per_s = 0;                ///< slots, padding included
   std::int64_t peak_allocated_bytes = 0;  ///< requested bytes, since the record before
   std::int64_t peak_reserved_bytes = 0;   ///< CUDA only; 0 on the CPU and then not written
+  std::int64_t skipped_steps = 0;         ///< in all, because something was not finite
 };
 
 /// One evaluation of the weights after `step` on the whole validation set.
@@ -49,6 +51,9 @@ struct ValidationRecord {
 /// unfinished or the system lost. Throws c10::Error naming the file that cannot be written.
 void cut_back(const std::filesystem::path& file, const std::filesystem::path& event_folder, std::int64_t step);
 
+/// Whether metrics.jsonl has an evaluation of `step`.
+bool has_evaluation(const std::filesystem::path& file, std::int64_t step);
+
 /// Writes each record to metrics.jsonl and to an event file.
 class MetricsWriter {
  public:
@@ -60,8 +65,14 @@ class MetricsWriter {
   void write(const TrainRecord& record);
   void write(const ValidationRecord& record);
 
+  /// An evaluation that was cut off and is held after all: its line goes where it belongs, before the train line of its step.
+  void insert(const ValidationRecord& record);
+
+  /// Flushes both files to the disk. May be called by another thread than the writer's.
+  void flush() const;
+
  private:
-  void append_line(const std::string& line);
+  void append(const std::string& text);
 
   std::filesystem::path path_;
   std::ofstream file_;

@@ -22,16 +22,17 @@ class Optimizer {
  public:
   Optimizer(const OptimizerConfig& config, const model::Parameters& parameters);
 
-  /// One update from the parameters' gradients times `gradient_scale` (a float scalar on the device). LAMB uses the gradients'
-  /// storage as scratch. Every parameter must have a gradient.
-  void step(double lr, const at::Tensor& gradient_scale);
+  /// One update from the parameters' gradients times `gradient_scale` (a float scalar on the device); where `is_finite` (a bool
+  /// scalar there) is false nothing changes, and it does not count. LAMB uses the gradients' storage as scratch. Every parameter
+  /// must have a gradient.
+  void step(double lr, const at::Tensor& gradient_scale, const at::Tensor& is_finite);
 
   /// "moment.NAME" and "variance.NAME" of every parameter: views, not copies.
   std::vector<std::pair<std::string, at::Tensor>> state() const;
 
-  /// Updates done: Adam's t. Set together with the tensors of state().
-  std::int64_t num_updates() const { return count_; }
-  void set_num_updates(std::int64_t count) { count_ = count; }
+  /// Updates done: Adam's t. Set together with the tensors of state(). Reading it waits for the device.
+  std::int64_t num_updates() const;
+  void set_num_updates(std::int64_t count);
 
   /// Elements that are decayed, and those that are not.
   std::int64_t num_decayed() const { return groups_[0].num_elements; }
@@ -46,7 +47,7 @@ class Optimizer {
   };
 
   OptimizerConfig config_;
-  std::int64_t count_ = 0;  ///< updates done: Adam's t
+  at::Tensor num_updates_;  ///< int64 scalar on the device
   Group groups_[2];         ///< decayed, undecayed
 };
 

@@ -11,6 +11,7 @@
 #include "train/metrics.h"
 #include "train/progress_display.h"
 #include "train/shard_folder.h"
+#include "train/stop_request.h"
 
 namespace tempo::train {
 namespace {
@@ -66,6 +67,9 @@ data::PrepareOptions options_of(const RunConfig& config) {
   options.name = output.filename().string();
   return options;
 }
+
+/// Unwinds the pipeline once a signal has asked for the end.
+struct Stopped {};
 
 /// Shows a bar from the progress of the pipeline.
 class PrepareDisplay {
@@ -212,10 +216,17 @@ std::string prepare_shards(const RunConfig& config) {
   ShardFolder folder(config.prepare.output, config.prepare.overwrite);
   options.folder = folder.staging();
   data::PrepareSummary summary;
-  {
+  try {
     PrepareDisplay display;
-    options.on_progress = [&](const data::PrepareProgress& progress) { display.show(progress); };
+    options.on_progress = [&](const data::PrepareProgress& progress) {
+      display.show(progress);
+      if (StopRequest::requested()) throw Stopped();
+    };
     summary = data::prepare(options, *tokenizer);
+  } catch (const Stopped&) {
+    spdlog::info("stopped by {}; {} is as it was, and the same command starts over", StopRequest::requested(),
+                 config.prepare.output.string());
+    return "";
   }
   const std::uintmax_t bytes = bytes_of(folder.staging(), summary.shards);
   std::vector<fs::path> shards;

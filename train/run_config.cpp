@@ -215,6 +215,17 @@ void check_schedule(const RunConfig& config, const Written& written) {
   }
 }
 
+void check_init(const RunConfig& config, const Written& written) {
+  for (const char* key : {"init.optimizer", "init.step"}) {
+    if (!config.init.from && written.has(key))
+      refuse(written.place(key), "has no effect, because init.from is not set");
+  }
+  if (config.init.step >= config.train.steps) {
+    refuse(written.place("init.step"),
+           std::to_string(config.init.step) + " is not less than train.steps " + std::to_string(config.train.steps));
+  }
+}
+
 /// The default of `field` as help shows it, or that it has none.
 std::string default_text(const Field& field) {
   if (!field.example.empty()) return "required";
@@ -251,10 +262,10 @@ std::string on_one_line(std::string text) {
 
 /// What decides the weights, or which examples come next: a run that goes on cannot change it.
 bool is_fixed(const std::string& key) {
-  static const std::set<std::string> keys = {
-      "data.shards",        "data.sequence_length", "data.max_predictions", "data.shuffle", "train.precision",
-      "train.global_batch", "train.seed",           "optimizer.name",       "run.dir",      "init.from"};
-  return section_of(key) == "model" || keys.count(key) != 0;
+  static const std::set<std::string> keys = {"data.shards",  "data.sequence_length", "data.max_predictions",
+                                             "data.shuffle", "train.precision",      "train.global_batch",
+                                             "train.seed",   "optimizer.name",       "run.dir"};
+  return section_of(key) == "model" || section_of(key) == "init" || keys.count(key) != 0;
 }
 
 Draft read_fields(const Written& written) {
@@ -290,6 +301,7 @@ void complete(Draft& draft, const Written& written) {
   check_data(draft, written);
   check_train(draft, written);
   check_schedule(draft, written);
+  check_init(draft, written);
 }
 
 }  // namespace

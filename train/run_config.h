@@ -40,8 +40,9 @@ struct TrainConfig {
   std::int64_t micro_batch = 0;  ///< 0 in YAML is refused; default: global_batch, at most 32
   std::int64_t steps = 0;
   std::uint64_t seed = 42;
-  double grad_clip = 1.0;    ///< largest global gradient norm; 0 = off
-  std::int64_t threads = 0;  ///< 0: all cores this process may use
+  double grad_clip = 1.0;               ///< largest global gradient norm; 0 = off
+  std::int64_t threads = 0;             ///< 0: all cores this process may use
+  std::int64_t max_skipped_steps = 10;  ///< in a row, because a loss or a gradient is not finite; one more ends the run
   /// Steps from one evaluation to the next; resolved to a twentieth of steps, at least 1. 0: data.validation is not set.
   std::int64_t evaluate_every = 0;
 };
@@ -92,6 +93,8 @@ struct PrepareConfig {
 
 struct InitConfig {
   std::optional<std::filesystem::path> from;  ///< Hugging Face folder or checkpoint whose weights the run starts from
+  bool keep_optimizer = false;                ///< key init.optimizer: its moments too
+  std::int64_t step = 0;                      ///< steps that count as done: rate and data go on after them
 };
 
 /// Everything `tempo train` and `tempo prepare` need. Fields are final: defaults filled in, paths absolute, bounds and

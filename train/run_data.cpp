@@ -6,6 +6,8 @@
 #include <chrono>
 #include <set>
 
+#include "train/stop_request.h"
+
 namespace tempo::train {
 namespace {
 
@@ -45,9 +47,11 @@ std::unique_ptr<data::Dataset> open(const RunConfig& config, Paths shards, data:
   options.limits = {config.model.vocab_size, config.model.type_vocab_size};
   options.on_checked = [last = std::chrono::steady_clock::now()](std::size_t done, std::size_t all) mutable {
     const auto now = std::chrono::steady_clock::now();
-    if (now - last < kCheckReport || done == all) return;
-    spdlog::info("checking the shards: {} of {}", done, all);
-    last = now;
+    if (now - last >= kCheckReport && done < all) {
+      spdlog::info("checking the shards: {} of {}", done, all);
+      last = now;
+    }
+    return StopRequest::requested() == nullptr;
   };
   return std::make_unique<data::Dataset>(std::move(options));
 }

@@ -18,7 +18,8 @@ struct RunData {
 };
 
 /// Opens both sets and checks all their rows, which is logged when it takes long. Held-out sequences are as long as those of the
-/// training set and come in the order of their numbers.
+/// training set and come in the order of their numbers. Once a signal asks for the end (stop_request.h) rows stay unchecked, and
+/// nothing may be trained.
 /// Throws c10::ValueError naming the file or the key: what Dataset refuses, sequences of another length or too long
 /// for the model, a file that is in both sets, another vocabulary.
 RunData open_data(const RunConfig& config);

@@ -30,7 +30,8 @@ bool is_empty_folder(const fs::path& path) {
   if (!fs::is_directory(path)) return false;
   for (const auto& entry : fs::directory_iterator(path)) {
     const fs::path name = entry.path().filename();
-    if (name != kLock && name != kLog && !model::is_leftover(name)) return false;
+    if (name != kLock && name != kLog && name != RunDirectory::request_file("").filename() && !model::is_leftover(name))
+      return false;
   }
   return true;
 }
@@ -65,6 +66,14 @@ RunDirectory::RunDirectory(fs::path path, bool overwrite, const std::string& con
   write_config(config_yaml);
 }
 
+bool RunDirectory::is_in_use(const fs::path& path) {
+  const int lock = ::open((path / kLock).c_str(), O_RDWR | O_CLOEXEC);
+  if (lock < 0) return false;
+  const bool is_free = ::flock(lock, LOCK_SH | LOCK_NB) == 0;
+  ::close(lock);
+  return !is_free;
+}
+
 RunDirectory RunDirectory::reopen(fs::path path) {
   TORCH_CHECK_VALUE(fs::is_directory(path) && fs::exists(path / kConfig), path.string(),
                     " is no run: a folder with config.yaml, which tempo train makes");
@@ -74,7 +83,9 @@ RunDirectory RunDirectory::reopen(fs::path path) {
 }
 
 RunDirectory::~RunDirectory() {
-  if (lock_ >= 0) ::close(lock_);
+  if (lock_ < 0) return;
+  forget_requests();
+  ::close(lock_);
 }
 
 RunDirectory::RunDirectory(RunDirectory&& other) noexcept
@@ -91,6 +102,12 @@ void RunDirectory::lock() {
   TORCH_CHECK_VALUE(::flock(lock_, LOCK_EX | LOCK_NB) == 0, "run.dir: ", path_.string(),
                     " is in use by another tempo train");
   model::remove_leftovers(path_);
+  forget_requests();  // meant for a process that has ended
+}
+
+void RunDirectory::forget_requests() const {
+  std::error_code ignored;
+  fs::remove(request_file(path_), ignored);
 }
 
 }  // namespace tempo::train

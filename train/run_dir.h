@@ -5,9 +5,10 @@
 //   log/rank-0.log         what stderr shows without a terminal
 //   metrics.jsonl          one JSON object per logged step and per evaluation
 //   events.out.tfevents.*  the same for TensorBoard
-//   checkpoints/     the states that the run can be continued from
-//   .lock            held by the process that writes here
+//   checkpoints/           the states that the run can be continued from
 //   export/                the trained model as a Hugging Face folder
+//   .lock                  held by the process that writes here
+//   .request               what that process is asked to do (run_control.h); gone when it has seen it
 // Not for: what the files say. Thread rule: one owner.
 #pragma once
 
@@ -22,6 +23,12 @@ class RunDirectory {
   /// Throws c10::ValueError when `path` holds a run already and `overwrite` is false, or when it holds something else, and
   /// c10::Error when it cannot be written. Touches nothing.
   static void check(const std::filesystem::path& path, bool overwrite);
+
+  /// Whether a process has the run at `path`.
+  static bool is_in_use(const std::filesystem::path& path);
+
+  /// Where a run at `path` looks for what it is asked to do.
+  static std::filesystem::path request_file(const std::filesystem::path& path) { return path / ".request"; }
 
   /// The folder of a run that is to go on. Throws c10::ValueError when there is none at `path`, or another process has it.
   static RunDirectory reopen(std::filesystem::path path);
@@ -47,6 +54,7 @@ class RunDirectory {
  private:
   explicit RunDirectory(std::filesystem::path path) : path_(std::move(path)) {}
   void lock();
+  void forget_requests() const;
 
   std::filesystem::path path_;
   int lock_ = -1;

@@ -82,11 +82,13 @@ void RunMeter::measure(TrainRecord& record, Clock::time_point now) {
   record.tokens = tokens_;
   record.real_tokens = real_tokens_;
   record.step_ms = seconds * 1000 / static_cast<double>(steps_ - steps_at_record_);
+  record.data_ms = waited_seconds_ * 1000 / static_cast<double>(steps_ - steps_at_record_);
   record.sequences_per_s = static_cast<double>(sequences_ - sequences_at_record_) / seconds;
   record.tokens_per_s = static_cast<double>(tokens_ - tokens_at_record_) / seconds;
   const MemoryUse memory = memory_use(device_);
   record.peak_allocated_bytes = std::max(held_peak_bytes_, memory.peak_bytes);
   record.peak_reserved_bytes = std::max(held_peak_reserved_bytes_, memory.peak_reserved_bytes);
+  waited_seconds_ = 0;
   steps_at_record_ = steps_;
   sequences_at_record_ = sequences_;
   tokens_at_record_ = tokens_;

@@ -40,6 +40,20 @@ class RunMeter {
   void start(Clock::time_point now = Clock::now());
 
   void count(const data::Batch& batch);
+
+  /// While it lives, the step waits for data.
+  class Wait {
+   public:
+    explicit Wait(RunMeter& meter) : meter_(meter) {}
+    ~Wait() { meter_.waited_seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+    Wait(const Wait&) = delete;
+    Wait& operator=(const Wait&) = delete;
+
+   private:
+    RunMeter& meter_;
+    Clock::time_point start_ = Clock::now();
+  };
+
   void end_step(Clock::time_point now = Clock::now());
 
   /// Around an evaluation, between two steps. Waits for the device first, so that each side pays for its own work.
@@ -76,6 +90,7 @@ class RunMeter {
   std::int64_t held_peak_bytes_ = 0;  ///< of the part of the interval that lies before an evaluation
   std::int64_t held_peak_reserved_bytes_ = 0;
 
+  double waited_seconds_ = 0;  ///< since the record before
   std::int64_t steps_at_record_ = 0;
   std::int64_t sequences_at_record_ = 0;
   std::int64_t tokens_at_record_ = 0;

@@ -31,7 +31,7 @@ StopRequest::StopRequest() {
 }
 
 StopRequest::~StopRequest() {
-  for (const int number : kSignals) ::signal(number, SIG_DFL);
+  for (const int number : kSignals) ::signal(number, SIG_IGN);
 }
 
 const char* StopRequest::requested() {

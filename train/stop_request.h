@@ -1,13 +1,14 @@
-// SIGTERM, SIGINT and SIGUSR1 as a wish: the run ends after the step at hand, with a checkpoint. A second signal ends it at once.
+// SIGTERM, SIGINT and SIGUSR1 as a wish: the command ends well as soon as it can. A second signal ends it at once.
 //
-// Not for: other commands, whose signals do what they always do. Thread rule: requested() from any thread.
+// Not for: commands that take a moment, whose signals do what they always do. Thread rule: requested() from any thread.
 #pragma once
 
 namespace tempo::train {
 
 class StopRequest {
  public:
-  /// Takes the three signals; gives them back at the end of its life. One object at a time.
+  /// Takes the three signals. At the end of its life there is nothing left to be ended: they are ignored while the process closes.
+  /// One object at a time.
   StopRequest();
   ~StopRequest();
   StopRequest(const StopRequest&) = delete;

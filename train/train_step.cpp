@@ -16,10 +16,10 @@ void TrainStep::clear_gradients() {
   }
 }
 
-at::Tensor TrainStep::gradient_norm() const {
+at::Tensor TrainStep::gradient_squares() const {
   std::vector<at::Tensor> gradients;
   for (const model::Parameter& parameter : model_.parameters().all()) gradients.push_back(parameter.value.grad());
-  return at::sqrt(layers::sum_of_squares(gradients));
+  return layers::sums_of_squares(gradients);
 }
 
 StepResult TrainStep::run(const StepPlan& plan, const std::function<std::optional<data::Batch>()>& next) {
@@ -29,7 +29,7 @@ StepResult TrainStep::run(const StepPlan& plan, const std::function<std::optiona
   clear_gradients();
   const at::TensorOptions wide =
       at::TensorOptions().dtype(at::kDouble).device(model_.parameters().all().front().value.device());
-  StepResult result{{}, at::zeros({}, wide), at::zeros({}, wide), at::zeros({}, wide.dtype(at::kLong)), {}};
+  StepResult result{{}, at::zeros({}, wide), at::zeros({}, wide), at::zeros({}, wide.dtype(at::kLong)), {}, {}, {}};
   while (const std::optional<data::Batch> batch = next()) {
     const layers::StepContext context = model::make_context(*batch, true, options_.seed, plan.step);
     const model::LossSums sums = model_.forward(*batch, context);
@@ -43,13 +43,16 @@ StepResult TrainStep::run(const StepPlan& plan, const std::function<std::optiona
   }
   const at::NoGradGuard no_grad;
   result.loss = at::add(result.token_loss, result.sentence_loss);
-  result.grad_norm = gradient_norm();
+  result.grad_squares = gradient_squares();
+  result.grad_norm = at::sqrt(at::sum(result.grad_squares));
+  const at::Tensor both = at::add(result.loss, result.grad_norm);
+  result.is_finite = at::eq(at::sub(both, both), 0);  // infinity minus itself is NaN
   // clip / norm, at most 1; a norm of 0 gives infinity, and so 1.
   const at::Tensor scale =
       options_.grad_clip > 0
           ? at::clamp_max(at::mul(at::reciprocal(result.grad_norm), options_.grad_clip), 1).to(at::kFloat)
           : at::ones({}, wide.dtype(at::kFloat));
-  optimizer_.step(plan.lr, scale);
+  optimizer_.step(plan.lr, scale, result.is_finite);
   clear_gradients();
   return result;
 }

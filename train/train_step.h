@@ -1,8 +1,8 @@
 // One optimizer step: forward and backward over the micro-batches of a global batch, clipping, update.
 //
 // Losses are summed over the whole global batch and divided by its counts, so the cut into micro-batches changes nothing but
-// rounding. Nothing is read back from the device: results are tensors that the caller reads when it logs. The same step runs on
-// the meta device.
+// rounding. Where a loss or a gradient is not finite, the update is skipped by a flag on the device. Nothing is read back from
+// there: results are tensors that the caller reads when it needs them. The same step runs on the meta device.
 // Not for: where batches come from or what is logged (trainer.h). Thread rule: one step at a time.
 #pragma once
 
@@ -35,6 +35,8 @@ struct StepResult {
   at::Tensor sentence_loss;  ///< float64
   at::Tensor num_correct;    ///< int64
   at::Tensor grad_norm;      ///< float64, before clipping
+  at::Tensor grad_squares;   ///< float64 [parameters], in their order: squared norm of each gradient
+  at::Tensor is_finite;      ///< bool: loss and norm are, and the update was done
 };
 
 class TrainStep {
@@ -47,7 +49,7 @@ class TrainStep {
 
  private:
   void clear_gradients();
-  at::Tensor gradient_norm() const;
+  at::Tensor gradient_squares() const;
 
   model::Model& model_;
   Optimizer& optimizer_;

@@ -8,9 +8,19 @@
 // Not for: loops or tensors. Thread rule: pure functions.
 #pragma once
 
+#include <cstdint>
+
 #include "layers/math/scalar.h"
 
 namespace tempo::layers::math {
+
+/// What does not change from step to step.
+struct AdamRule {
+  double beta1;
+  double beta2;
+  double eps;
+  bool bias_correction;
+};
 
 /// The numbers all elements of a tensor share in one step.
 struct AdamScalars {
@@ -22,6 +32,24 @@ struct AdamScalars {
   float inverse_sqrt_c2;
   float eps;
 };
+
+/// beta^t by repeated squaring: products only, so that host and device agree to the bit.
+TEMPO_HOST_DEVICE double power(double beta, std::int64_t t) {
+  double result = 1;
+  for (double square = beta; t > 0; t >>= 1, square *= square) {
+    if ((t & 1) != 0) result *= square;
+  }
+  return result;
+}
+
+/// Those of update number t, from 1.
+TEMPO_HOST_DEVICE AdamScalars adam_scalars(const AdamRule& rule, std::int64_t t) {
+  const double c1 = rule.bias_correction ? 1 - power(rule.beta1, t) : 1.0;
+  const double c2 = rule.bias_correction ? 1 - power(rule.beta2, t) : 1.0;
+  return {static_cast<float>(rule.beta1),     static_cast<float>(rule.beta2), static_cast<float>(1 - rule.beta1),
+          static_cast<float>(1 - rule.beta2), static_cast<float>(1 / c1),     static_cast<float>(1 / std::sqrt(c2)),
+          static_cast<float>(rule.eps)};
+}
 
 /// Moves the moments and returns u.
 TEMPO_HOST_DEVICE float adam_direction(const AdamScalars& s, float grad, float& moment, float& variance) {

@@ -84,10 +84,12 @@ void cross_entropy_backward(void* stream, const float* grad, const float* logits
 
 /// Doubles that sum_of_squares needs as scratch: partial sums, a fixed number of them.
 inline constexpr std::int64_t kSquareSums = 512;
-/// Doubles that lamb_step needs as scratch: partial sums of two norms, and the ratio.
-inline constexpr std::int64_t kLambScratch = 2 * kSquareSums + 1;
+/// Doubles that begin_update needs as scratch: room for AdamScalars.
+inline constexpr std::int64_t kAdamScratch = (sizeof(math::AdamScalars) + sizeof(double) - 1) / sizeof(double);
+/// Doubles that LAMB needs as scratch: those, and for lamb_step the partial sums of two norms, and the ratio.
+inline constexpr std::int64_t kLambScratch = kAdamScratch + 2 * kSquareSums + 1;
 
-/// *total += sum of squares, in double.
+/// *total = sum of squares, in double.
 void sum_of_squares(void* stream, const float* x, std::int64_t size, double* scratch, double* total);
 
 /// One tensor of an optimizer step; all four have `size` elements.
@@ -99,11 +101,19 @@ struct AdamTensors {
   std::int64_t size;
 };
 
-/// `gradient_scale` is one number on the device.
-void adamw_step(void* stream, const AdamTensors& tensors, const math::AdamScalars& scalars, float lr,
-                float decay_factor, const float* gradient_scale);
-/// Leaves the direction in the gradient.
-void lamb_step(void* stream, const AdamTensors& tensors, const math::AdamScalars& scalars, double lr,
-               double weight_decay, const float* gradient_scale, double* scratch);
+/// What all tensors of a step share, on the device.
+struct AdamUpdate {
+  const math::AdamScalars* scalars;
+  const float* gradient_scale;
+  const std::int64_t* count;  ///< 0: nothing is changed
+};
+
+/// Computes the scalars into `scratch`.
+AdamUpdate begin_update(void* stream, const math::AdamRule& rule, const float* gradient_scale,
+                        const std::int64_t* count, double* scratch);
+void adamw_step(void* stream, const AdamTensors& tensors, const AdamUpdate& update, float lr, float decay_factor);
+/// Leaves the direction in the gradient. `scratch` has kLambScratch - kAdamScratch doubles.
+void lamb_step(void* stream, const AdamTensors& tensors, const AdamUpdate& update, double lr, double weight_decay,
+               double* scratch);
 
 }  // namespace tempo::layers::cuda

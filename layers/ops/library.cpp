@@ -40,15 +40,15 @@ TORCH_LIBRARY(tempo, library) {
       "cross_entropy_backward(Tensor grad, Tensor logits, Tensor labels, Tensor log_sum_exp, int num_classes,"
       " int ignore_label) -> Tensor");
 
-  library.def("sum_of_squares(Tensor[] tensors) -> Tensor");
+  library.def("sums_of_squares(Tensor[] tensors) -> Tensor");
   library.def(
       "adamw_step_(Tensor(a!)[] parameters, Tensor[] gradients, Tensor(b!)[] moments, Tensor(c!)[] variances,"
-      " Tensor gradient_scale, float lr, float beta1, float beta2, float eps, float weight_decay, bool bias_correction,"
-      " int count) -> ()");
+      " Tensor gradient_scale, Tensor count, float lr, float beta1, float beta2, float eps, float weight_decay,"
+      " bool bias_correction) -> ()");
   library.def(
       "lamb_step_(Tensor(a!)[] parameters, Tensor(d!)[] gradients, Tensor(b!)[] moments, Tensor(c!)[] variances,"
-      " Tensor gradient_scale, float lr, float beta1, float beta2, float eps, float weight_decay, bool bias_correction,"
-      " int count) -> ()");
+      " Tensor gradient_scale, Tensor count, float lr, float beta1, float beta2, float eps, float weight_decay,"
+      " bool bias_correction) -> ()");
 }
 
 namespace tempo::layers {

@@ -92,8 +92,8 @@ struct CrossEntropy {
 CrossEntropy cross_entropy(const at::Tensor& logits, const at::Tensor& labels, std::int64_t num_classes,
                            std::int64_t ignore_label);
 
-/// Sum of squares of all elements of all tensors, added in double in an order that no number of threads changes -> scalar float64.
-at::Tensor sum_of_squares(at::TensorList tensors);
+/// Sum of squares of each tensor's elements, added in double in an order that no number of threads changes -> float64 [tensors].
+at::Tensor sums_of_squares(at::TensorList tensors);
 
 /// What one optimizer step needs besides its tensors (math/optimizer.h).
 struct AdamStep {
@@ -103,17 +103,17 @@ struct AdamStep {
   double eps = 1e-6;
   double weight_decay = 0;
   bool bias_correction = true;
-  std::int64_t count = 1;  ///< t, from 1
 };
 
 /// In place on fp32 parameters, moments and variances. `gradient_scale` is a float scalar tensor that every gradient is
-/// multiplied by on the way (clipping). The gradients are left as they are.
+/// multiplied by on the way (clipping). `count`, an int64 scalar tensor, is the number of this update, t, from 1; where it is 0
+/// the step is skipped: nothing changes. The gradients are left as they are.
 void adamw_step_(at::TensorList parameters, at::TensorList gradients, at::TensorList moments, at::TensorList variances,
-                 const at::Tensor& gradient_scale, const AdamStep& step);
+                 const at::Tensor& gradient_scale, const at::Tensor& count, const AdamStep& step);
 
 /// As adamw_step_, for LAMB; the gradients' storage holds the directions afterwards. A tensor whose own norm or whose
 /// direction's norm is 0 takes the plain step (ratio 1), and so do all tensors when the decay is 0.
 void lamb_step_(at::TensorList parameters, at::TensorList gradients, at::TensorList moments, at::TensorList variances,
-                const at::Tensor& gradient_scale, const AdamStep& step);
+                const at::Tensor& gradient_scale, const at::Tensor& count, const AdamStep& step);
 
 }  // namespace tempo::layers

@@ -52,14 +52,6 @@ TEMPO_VECTORISED void add_scaled_chunk(float factor, const float* direction, flo
   for (std::int64_t i = 0; i < size; ++i) p[i] = std::fma(factor, direction[i], p[i]);
 }
 
-math::AdamScalars adam_scalars(double beta1, double beta2, double eps, bool bias_correction, std::int64_t count) {
-  const double c1 = bias_correction ? 1 - std::pow(beta1, static_cast<double>(count)) : 1;
-  const double c2 = bias_correction ? 1 - std::pow(beta2, static_cast<double>(count)) : 1;
-  return {static_cast<float>(beta1),     static_cast<float>(beta2),  static_cast<float>(1 - beta1),
-          static_cast<float>(1 - beta2), static_cast<float>(1 / c1), static_cast<float>(1 / std::sqrt(c2)),
-          static_cast<float>(eps)};
-}
-
 void check_lists(const char* name, at::TensorList parameters, at::TensorList gradients, at::TensorList moments,
                  at::TensorList variances) {
   TORCH_CHECK(parameters.size() == gradients.size() && parameters.size() == moments.size() &&
@@ -99,34 +91,38 @@ double sum_of_squares_of(const float* data, std::int64_t numel) {
   return total;
 }
 
-at::Tensor sum_of_squares_kernel(at::TensorList tensors) {
-  TORCH_CHECK(!tensors.empty(), "sum_of_squares: the list is empty");
+at::Tensor sums_of_squares_kernel(at::TensorList tensors) {
+  TORCH_CHECK(!tensors.empty(), "sums_of_squares: the list is empty");
   for (const at::Tensor& tensor : tensors) {
     TORCH_CHECK(tensor.scalar_type() == at::kFloat && tensor.is_contiguous(),
-                "sum_of_squares takes contiguous float32 tensors");
+                "sums_of_squares takes contiguous float32 tensors");
   }
-  at::Tensor result = at::zeros({}, tensors[0].options().dtype(at::kDouble));
+  at::Tensor result = at::empty({static_cast<std::int64_t>(tensors.size())}, tensors[0].options().dtype(at::kDouble));
   at::Tensor scratch = at::empty({cuda::kSquareSums}, result.options());
   const auto cpu = [&] {
-    double total = 0;
-    for (const at::Tensor& tensor : tensors) total += sum_of_squares_of(tensor.const_data_ptr<float>(), tensor.numel());
-    *result.mutable_data_ptr<double>() = total;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      result.mutable_data_ptr<double>()[i] = sum_of_squares_of(tensors[i].const_data_ptr<float>(), tensors[i].numel());
+    }
   };
   on_device(result, cpu, [&](void* stream) {
-    for (const at::Tensor& tensor : tensors) {
-      cuda::sum_of_squares(stream, tensor.const_data_ptr<float>(), tensor.numel(), scratch.mutable_data_ptr<double>(),
-                           result.mutable_data_ptr<double>());
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      cuda::sum_of_squares(stream, tensors[i].const_data_ptr<float>(), tensors[i].numel(),
+                           scratch.mutable_data_ptr<double>(), result.mutable_data_ptr<double>() + i);
     }
   });
   return result;
 }
 
 void adamw_step__kernel(at::TensorList parameters, at::TensorList gradients, at::TensorList moments,
-                        at::TensorList variances, const at::Tensor& gradient_scale, double lr, double beta1,
-                        double beta2, double eps, double weight_decay, bool bias_correction, std::int64_t count) {
+                        at::TensorList variances, const at::Tensor& gradient_scale, const at::Tensor& count, double lr,
+                        double beta1, double beta2, double eps, double weight_decay, bool bias_correction) {
   check_lists("adamw_step_", parameters, gradients, moments, variances);
+  const math::AdamRule rule{beta1, beta2, eps, bias_correction};
+  at::Tensor scratch = at::empty({cuda::kAdamScratch}, gradient_scale.options().dtype(at::kDouble));
   const auto cpu = [&] {
-    const math::AdamScalars scalars = adam_scalars(beta1, beta2, eps, bias_correction, count);
+    const std::int64_t t = *count.const_data_ptr<std::int64_t>();
+    if (t == 0) return;
+    const math::AdamScalars scalars = math::adam_scalars(rule, t);
     const float scale = *gradient_scale.const_data_ptr<float>();
     const auto rate = static_cast<float>(lr);
     const auto decay_factor = static_cast<float>(1 - lr * weight_decay);
@@ -141,22 +137,26 @@ void adamw_step__kernel(at::TensorList parameters, at::TensorList gradients, at:
     }
   };
   on_device(gradient_scale, cpu, [&](void* stream) {
-    const math::AdamScalars scalars = adam_scalars(beta1, beta2, eps, bias_correction, count);
+    const cuda::AdamUpdate update =
+        cuda::begin_update(stream, rule, gradient_scale.const_data_ptr<float>(), count.const_data_ptr<std::int64_t>(),
+                           scratch.mutable_data_ptr<double>());
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      cuda::adamw_step(stream, adam_tensors(parameters[i], gradients[i], moments[i], variances[i]), scalars,
-                       static_cast<float>(lr), static_cast<float>(1 - lr * weight_decay),
-                       gradient_scale.const_data_ptr<float>());
+      cuda::adamw_step(stream, adam_tensors(parameters[i], gradients[i], moments[i], variances[i]), update,
+                       static_cast<float>(lr), static_cast<float>(1 - lr * weight_decay));
     }
   });
 }
 
 void lamb_step__kernel(at::TensorList parameters, at::TensorList gradients, at::TensorList moments,
-                       at::TensorList variances, const at::Tensor& gradient_scale, double lr, double beta1,
-                       double beta2, double eps, double weight_decay, bool bias_correction, std::int64_t count) {
+                       at::TensorList variances, const at::Tensor& gradient_scale, const at::Tensor& count, double lr,
+                       double beta1, double beta2, double eps, double weight_decay, bool bias_correction) {
   check_lists("lamb_step_", parameters, gradients, moments, variances);
+  const math::AdamRule rule{beta1, beta2, eps, bias_correction};
   at::Tensor scratch = at::empty({cuda::kLambScratch}, gradient_scale.options().dtype(at::kDouble));
   const auto cpu = [&] {
-    const math::AdamScalars scalars = adam_scalars(beta1, beta2, eps, bias_correction, count);
+    const std::int64_t t = *count.const_data_ptr<std::int64_t>();
+    if (t == 0) return;
+    const math::AdamScalars scalars = math::adam_scalars(rule, t);
     const float scale = *gradient_scale.const_data_ptr<float>();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const std::int64_t numel = parameters[i].numel();
@@ -175,32 +175,35 @@ void lamb_step__kernel(at::TensorList parameters, at::TensorList gradients, at::
     }
   };
   on_device(gradient_scale, cpu, [&](void* stream) {
-    const math::AdamScalars scalars = adam_scalars(beta1, beta2, eps, bias_correction, count);
+    double* sums = scratch.mutable_data_ptr<double>() + cuda::kAdamScratch;
+    const cuda::AdamUpdate update =
+        cuda::begin_update(stream, rule, gradient_scale.const_data_ptr<float>(), count.const_data_ptr<std::int64_t>(),
+                           scratch.mutable_data_ptr<double>());
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      cuda::lamb_step(stream, adam_tensors(parameters[i], gradients[i], moments[i], variances[i]), scalars, lr,
-                      weight_decay, gradient_scale.const_data_ptr<float>(), scratch.mutable_data_ptr<double>());
+      cuda::lamb_step(stream, adam_tensors(parameters[i], gradients[i], moments[i], variances[i]), update, lr,
+                      weight_decay, sums);
     }
   });
 }
 
-TEMPO_REGISTER(sum_of_squares)
+TEMPO_REGISTER(sums_of_squares)
 TEMPO_REGISTER(adamw_step_)
 TEMPO_REGISTER(lamb_step_)
 
 }  // namespace
 
-at::Tensor sum_of_squares(at::TensorList tensors) { return TEMPO_CALL(sum_of_squares, tensors); }
+at::Tensor sums_of_squares(at::TensorList tensors) { return TEMPO_CALL(sums_of_squares, tensors); }
 
 void adamw_step_(at::TensorList parameters, at::TensorList gradients, at::TensorList moments, at::TensorList variances,
-                 const at::Tensor& gradient_scale, const AdamStep& step) {
-  TEMPO_CALL(adamw_step_, parameters, gradients, moments, variances, gradient_scale, step.lr, step.beta1, step.beta2,
-             step.eps, step.weight_decay, step.bias_correction, step.count);
+                 const at::Tensor& gradient_scale, const at::Tensor& count, const AdamStep& step) {
+  TEMPO_CALL(adamw_step_, parameters, gradients, moments, variances, gradient_scale, count, step.lr, step.beta1,
+             step.beta2, step.eps, step.weight_decay, step.bias_correction);
 }
 
 void lamb_step_(at::TensorList parameters, at::TensorList gradients, at::TensorList moments, at::TensorList variances,
-                const at::Tensor& gradient_scale, const AdamStep& step) {
-  TEMPO_CALL(lamb_step_, parameters, gradients, moments, variances, gradient_scale, step.lr, step.beta1, step.beta2,
-             step.eps, step.weight_decay, step.bias_correction, step.count);
+                const at::Tensor& gradient_scale, const at::Tensor& count, const AdamStep& step) {
+  TEMPO_CALL(lamb_step_, parameters, gradients, moments, variances, gradient_scale, count, step.lr, step.beta1,
+             step.beta2, step.eps, step.weight_decay, step.bias_correction);
 }
 
 }  // namespace tempo::layers

@@ -3,6 +3,7 @@
 
 #include "layers/math/optimizer.h"
 #include "layers/ops/block.cuh"
+#include "layers/ops/launches.h"
 
 namespace tempo::layers::cuda {
 
@@ -27,27 +28,34 @@ inline __device__ double sum_of(const double* sums, std::int64_t num_sums) {
   return block_sum(total);
 }
 
-/// One block: *total += the partial sums.
+/// One block: *total = the partial sums together.
 __global__ void __launch_bounds__(kThreads) add_square_sums(const double* sums, std::int64_t num_sums, double* total) {
   const double sum = sum_of(sums, num_sums);
-  if (threadIdx.x == 0) *total += sum;
+  if (threadIdx.x == 0) *total = sum;
 }
 
-__global__ void __launch_bounds__(kThreads)
-    adamw_update(math::AdamScalars scalars, float lr, float decay_factor, const float* gradient_scale, float* p,
-                 const float* g, float* m, float* v, std::int64_t size) {
+/// One thread: the scalars of update *count.
+__global__ void adam_scalars(math::AdamRule rule, const std::int64_t* count, math::AdamScalars* scalars) {
+  if (blockIdx.x == 0 && threadIdx.x == 0) *scalars = math::adam_scalars(rule, *count);
+}
+
+__global__ void __launch_bounds__(kThreads) adamw_update(AdamUpdate update, float lr, float decay_factor, float* p,
+                                                         const float* g, float* m, float* v, std::int64_t size) {
+  if (*update.count == 0) return;
+  const math::AdamScalars scalars = *update.scalars;
   for (std::int64_t i = first_element(); i < size; i += element_stride()) {
-    const float u = math::adam_direction(scalars, g[i] * *gradient_scale, m[i], v[i]);
+    const float u = math::adam_direction(scalars, g[i] * *update.gradient_scale, m[i], v[i]);
     p[i] = std::fma(-lr, u, p[i] * decay_factor);
   }
 }
 
 /// Leaves u + wd p in the gradient.
-__global__ void __launch_bounds__(kThreads)
-    lamb_direction(math::AdamScalars scalars, float weight_decay, const float* gradient_scale, const float* p, float* g,
-                   float* m, float* v, std::int64_t size) {
+__global__ void __launch_bounds__(kThreads) lamb_direction(AdamUpdate update, float weight_decay, const float* p,
+                                                           float* g, float* m, float* v, std::int64_t size) {
+  if (*update.count == 0) return;
+  const math::AdamScalars scalars = *update.scalars;
   for (std::int64_t i = first_element(); i < size; i += element_stride()) {
-    g[i] = std::fma(weight_decay, p[i], math::adam_direction(scalars, g[i] * *gradient_scale, m[i], v[i]));
+    g[i] = std::fma(weight_decay, p[i], math::adam_direction(scalars, g[i] * *update.gradient_scale, m[i], v[i]));
   }
 }
 
@@ -60,8 +68,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 /// `ratio` may be null: 1.
-__global__ void __launch_bounds__(kThreads)
-    lamb_update(double lr, const double* ratio, const float* direction, float* p, std::int64_t size) {
+__global__ void __launch_bounds__(kThreads) lamb_update(AdamUpdate update, double lr, const double* ratio,
+                                                        const float* direction, float* p, std::int64_t size) {
+  if (*update.count == 0) return;
   const auto factor = static_cast<float>(-lr * (ratio == nullptr ? 1.0 : *ratio));
   for (std::int64_t i = first_element(); i < size; i += element_stride()) p[i] = std::fma(factor, direction[i], p[i]);
 }

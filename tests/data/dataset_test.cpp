@@ -78,7 +78,7 @@ TEST_F(DatasetTest, NumbersExamplesByRowOverTheShardsSortedByPath) {
   Dataset dataset(options);
   EXPECT_EQ(dataset.num_examples(), 5);
   EXPECT_THAT(order_of(dataset, 0), ElementsAre(0, 1, 2, 3, 4));
-  const Batch batch = dataset.load({0, 0, 5}, 0, 5, at::kCPU);
+  const Batch batch = dataset.read({0, 0, 5}, 0, 5).to(at::kCPU);
   EXPECT_THAT(values(batch.sequence_ids), ElementsAre(0, 1, 2, 3, 4));
   EXPECT_THAT(values(batch.token_ids.view({5, kLength}).select(1, 0)), ElementsAre(1, 5, 9, 1, 5));
 }
@@ -189,7 +189,7 @@ TEST_F(DatasetTest, LoadsF1AsAPaddedBatch) {
   EXPECT_EQ(dataset.max_predictions(), 4);
   EXPECT_EQ(dataset.count_labels({0, 0, 4}), 10);
   EXPECT_EQ(dataset.count_labels({0, 1, 2}), 5);
-  const Batch batch = dataset.load({0, 0, 4}, 1, 2, at::kCPU);  // rows B and C
+  const Batch batch = dataset.read({0, 0, 4}, 1, 2).to(at::kCPU);  // rows B and C
   EXPECT_THAT(values(batch.token_ids), ElementsAre(2, 15, 4, 3, 4, 8, 3, 0, 0, 0, 2, 6, 4, 8, 4, 3, 5, 4, 3, 0));
   EXPECT_THAT(values(batch.position_ids), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
   EXPECT_THAT(values(batch.token_types), ElementsAre(0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0));
@@ -209,8 +209,8 @@ TEST_F(DatasetTest, LoadsF1AsAPaddedBatch) {
 TEST_F(DatasetTest, MetaBatchHasTheShapesAndTheHostCounts) {
   write_f1();
   Dataset dataset(options);
-  const Batch host = dataset.load({0, 0, 4}, 0, 3, at::kCPU);
-  const Batch meta = dataset.load({0, 0, 4}, 0, 3, at::kMeta);
+  const Batch host = dataset.read({0, 0, 4}, 0, 3).to(at::kCPU);
+  const Batch meta = dataset.read({0, 0, 4}, 0, 3).to(at::kMeta);
   const auto tensors = [](const Batch& batch) {
     return std::vector<at::Tensor>{batch.token_ids,       batch.position_ids,     batch.token_types,
                                    batch.sequence_starts, batch.sequence_lengths, batch.sequence_ids,
@@ -230,11 +230,11 @@ TEST_F(DatasetTest, MetaBatchHasTheShapesAndTheHostCounts) {
 TEST_F(DatasetTest, BatchOfNoExamplesIsEmpty) {
   write_f1();
   Dataset dataset(options);
-  const Batch batch = dataset.load({0, 0, 4}, 4, 0, at::kCPU);
+  const Batch batch = dataset.read({0, 0, 4}, 4, 0).to(at::kCPU);
   EXPECT_EQ(batch.token_ids.numel(), 0);
   EXPECT_THAT(values(batch.sequence_starts), ElementsAre(0));
   EXPECT_THAT(batch.host_starts, ElementsAre(0));
-  EXPECT_THROW(dataset.load({0, 0, 4}, 3, 2, at::kCPU), c10::Error);
+  EXPECT_THROW(dataset.read({0, 0, 4}, 3, 2).to(at::kCPU), c10::Error);
 }
 
 TEST_F(DatasetTest, MicroBatchesTogetherAreTheGlobalBatch) {
@@ -245,16 +245,16 @@ TEST_F(DatasetTest, MicroBatchesTogetherAreTheGlobalBatch) {
     std::vector<at::Tensor> parts;
     for (std::int64_t offset = 0; offset < global.count; offset += 2) {
       parts.push_back(
-          dataset.load(global, offset, std::min<std::int64_t>(2, global.count - offset), at::kCPU).token_ids);
+          dataset.read(global, offset, std::min<std::int64_t>(2, global.count - offset)).to(at::kCPU).token_ids);
     }
-    EXPECT_TRUE(at::equal(at::cat(parts), dataset.load(global, 0, global.count, at::kCPU).token_ids));
+    EXPECT_TRUE(at::equal(at::cat(parts), dataset.read(global, 0, global.count).to(at::kCPU).token_ids));
   }
 }
 
 TEST_F(DatasetTest, RowsKeepTheirContentsUnderShuffling) {
   write_numbered({20, 30});
   Dataset dataset(options);
-  const Batch batch = dataset.load({5, 0, 50}, 0, 50, at::kCPU);
+  const Batch batch = dataset.read({5, 0, 50}, 0, 50).to(at::kCPU);
   const auto ids = values(batch.sequence_ids);
   const auto tokens = values(batch.token_ids);
   for (std::int64_t i = 0; i < 50; ++i) {
@@ -269,7 +269,7 @@ TEST_F(DatasetTest, WiderLabelRowsThanTheShardsAreFilledWithIgnoredSlots) {
   options.max_predictions = 6;
   Dataset dataset(options);
   EXPECT_EQ(dataset.max_predictions(), 6);
-  const Batch batch = dataset.load({0, 3, 1}, 0, 1, at::kCPU);  // row D
+  const Batch batch = dataset.read({0, 3, 1}, 0, 1).to(at::kCPU);  // row D
   EXPECT_THAT(values(batch.label_positions), ElementsAre(1, 3, 5, 7, 0, 0));
   EXPECT_THAT(values(batch.labels), ElementsAre(5, 11, 9, 13, kIgnoreLabel, kIgnoreLabel));
   options.max_predictions = 3;
@@ -286,7 +286,7 @@ TEST_F(DatasetTest, ShardsOfDifferentLabelWidthsShareTheWidest) {
   options.shards.push_back(folder / "narrow.hdf5");
   write_shard(options.shards.back(), narrow);
   Dataset dataset(options);
-  const Batch batch = dataset.load({0, 3, 2}, 0, 2, at::kCPU);
+  const Batch batch = dataset.read({0, 3, 2}, 0, 2).to(at::kCPU);
   EXPECT_THAT(values(batch.label_positions), ElementsAre(1, 3, 5, 7, 11, 10, 10, 10));
 }
 
@@ -335,7 +335,7 @@ TEST_F(DatasetTest, NoticesAShardThatChangedDuringTheRun) {
   Dataset dataset(options);  // shards 1 and 2 are still in memory, shard 0 is not
   std::filesystem::remove(options.shards[0]);
   write_shard(options.shards[0], numbered_rows(3, kLength, 1));
-  EXPECT_THROW(dataset.load({0, 0, 6}, 0, 6, at::kCPU), c10::ValueError);
+  EXPECT_THROW(dataset.read({0, 0, 6}, 0, 6).to(at::kCPU), c10::ValueError);
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from test_command_line import config_text, refuse
 
 TAGS = {"train": {f"train/{key}": key for key in ("loss", "mlm_loss", "nsp_loss", "mlm_accuracy", "lr", "grad_norm",
-                                                  "sequences_per_s", "tokens_per_s", "step_ms")}
+                                                  "sequences_per_s", "tokens_per_s", "step_ms", "data_ms",
+                                                  "skipped_steps")}
         | {"memory/peak_allocated_bytes": "peak_allocated_bytes"},
         "validation": {f"validation/{key}": key for key in ("loss", "mlm_loss", "nsp_loss", "mlm_accuracy")}}
 
@@ -43,7 +44,7 @@ class TestEvaluation:
         without = self.train(f1, "without")
         held = self.train(f1, "with", data={"validation": [str(f1 / "held.hdf5")]}, train={"evaluate_every": 2})
         one, other = of_kind(without, "train"), of_kind(held, "train")
-        timed = {"step_ms", "sequences_per_s", "rank_sequences_per_s", "tokens_per_s"}
+        timed = {"step_ms", "data_ms", "sequences_per_s", "rank_sequences_per_s", "tokens_per_s"}
         assert [{k: v for k, v in r.items() if k not in timed} for r in one] == [
             {k: v for k, v in r.items() if k not in timed} for r in other]
         assert all(np.array_equal(without.weights[name], held.weights[name]) for name in without.weights)
@@ -222,4 +223,4 @@ class TestProgress:
         code, shown = on_a_terminal("train", f1 / "run.yaml", *self.OVERRIDES, "optimizer.lr=1e30", "train.grad_clip=0")
         lines = screen(shown)
         assert code == 1 and lines[-1] == ""
-        assert "the run stops" in lines[-2] and " error " in lines[-2] and lines[-3].startswith("train ")
+        assert "the run ends" in lines[-2] and " error " in lines[-2] and lines[-3].startswith("train ")

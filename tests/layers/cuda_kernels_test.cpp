@@ -231,15 +231,18 @@ struct OptimizerState {
 };
 
 using OptimizerStep = void (*)(at::TensorList, at::TensorList, at::TensorList, at::TensorList, const at::Tensor&,
-                               const layers::AdamStep&);
+                               const at::Tensor&, const layers::AdamStep&);
 
 /// One step by the loops and one by the kernels.
-std::pair<OptimizerState, OptimizerState> two_steps(OptimizerStep take, const layers::AdamStep& step) {
+std::pair<OptimizerState, OptimizerState> two_steps(OptimizerStep take, const layers::AdamStep& step,
+                                                    std::int64_t number) {
   OptimizerState loops = OptimizerState::random_state();
   OptimizerState kernels = OptimizerState::random_state();
   const at::Tensor scale = at::full({}, 0.375f);
-  take(loops.parameters, loops.gradients, loops.moments, loops.variances, scale, step);
-  emulated([&] { take(kernels.parameters, kernels.gradients, kernels.moments, kernels.variances, scale, step); });
+  const at::Tensor count = at::scalar_tensor(number, at::kLong);
+  take(loops.parameters, loops.gradients, loops.moments, loops.variances, scale, count, step);
+  emulated(
+      [&] { take(kernels.parameters, kernels.gradients, kernels.moments, kernels.variances, scale, count, step); });
   return {loops, kernels};
 }
 
@@ -249,7 +252,7 @@ void expect_equal(const Tensors& kernels, const Tensors& loops, const char* what
 }
 
 TEST(OptimizerKernels, AdamWGivesTheCpusBits) {
-  const auto [loops, kernels] = two_steps(layers::adamw_step_, {1e-2, 0.9, 0.98, 1e-6, 0.1, true, 3});
+  const auto [loops, kernels] = two_steps(layers::adamw_step_, {1e-2, 0.9, 0.98, 1e-6, 0.1, true}, 3);
   expect_equal(kernels.parameters, loops.parameters, "parameters");
   expect_equal(kernels.gradients, loops.gradients, "gradients");
   expect_equal(kernels.moments, loops.moments, "moments");
@@ -258,7 +261,7 @@ TEST(OptimizerKernels, AdamWGivesTheCpusBits) {
 
 TEST(OptimizerKernels, LambGivesTheCpusBitsUpToTheRatio) {
   for (const double weight_decay : {0.0, 0.01}) {
-    const auto [loops, kernels] = two_steps(layers::lamb_step_, {1e-2, 0.9, 0.999, 1e-6, weight_decay, true, 2});
+    const auto [loops, kernels] = two_steps(layers::lamb_step_, {1e-2, 0.9, 0.999, 1e-6, weight_decay, true}, 2);
     expect_equal(kernels.gradients, loops.gradients, "directions");
     expect_equal(kernels.moments, loops.moments, "moments");
     expect_equal(kernels.variances, loops.variances, "variances");
@@ -274,21 +277,34 @@ TEST(OptimizerKernels, LambGivesTheCpusBitsUpToTheRatio) {
 TEST(OptimizerKernels, LambTakesThePlainStepWhereANormIsZero) {
   at::Tensor parameter = at::zeros({1000});
   const at::Tensor gradient = random({1000}, 60).to(at::kFloat);
-  const layers::AdamStep step{0.01, 0.9, 0.999, 1e-6, 0.01, true, 1};
+  const layers::AdamStep step{0.01, 0.9, 0.999, 1e-6, 0.01, true};
   emulated([&] {
-    layers::lamb_step_({parameter}, {gradient}, {at::zeros({1000})}, {at::zeros({1000})}, at::ones({}), step);
+    layers::lamb_step_({parameter}, {gradient}, {at::zeros({1000})}, {at::zeros({1000})}, at::ones({}),
+                       at::ones({}, at::kLong), step);
   });
   EXPECT_NEAR(parameter.abs().max().item<float>(), 0.01, 1e-5);
 }
 
-TEST(SumOfSquaresKernels, AddInDouble) {
+TEST(OptimizerKernels, ChangeNothingInASkippedStep) {
+  for (const OptimizerStep take : {layers::adamw_step_, layers::lamb_step_}) {
+    const OptimizerState before = OptimizerState::random_state();
+    const auto [loops, kernels] = two_steps(take, {1e-2}, 0);
+    for (const OptimizerState* after : {&loops, &kernels}) {
+      expect_equal(after->parameters, before.parameters, "parameters");
+      expect_equal(after->moments, before.moments, "moments");
+      expect_equal(after->variances, before.variances, "variances");
+    }
+  }
+}
+
+TEST(SumsOfSquaresKernels, AddInDouble) {
   const OptimizerState state = OptimizerState::random_state();
-  const double loops = layers::sum_of_squares(state.parameters).item<double>();
-  const auto by_kernels = [&] { return layers::sum_of_squares(state.parameters).item<double>(); };
-  const double kernels = emulated(by_kernels);
-  EXPECT_NEAR(kernels, loops, 1e-14 * loops);
-  EXPECT_EQ(emulated(by_kernels, 3), kernels);
-  EXPECT_EQ(emulated(by_kernels, 1, /*backwards=*/true), kernels);
+  const at::Tensor loops = layers::sums_of_squares(state.parameters);
+  const auto by_kernels = [&] { return layers::sums_of_squares(state.parameters); };
+  const at::Tensor kernels = emulated(by_kernels);
+  EXPECT_TRUE(at::allclose(kernels, loops, 1e-14, 0));
+  EXPECT_TRUE(at::equal(emulated(by_kernels, 3), kernels));
+  EXPECT_TRUE(at::equal(emulated(by_kernels, 1, /*backwards=*/true), kernels));
 }
 
 TEST(AllKernels, BelongToOperatorsThatAreRegisteredForCuda) {
@@ -326,9 +342,9 @@ std::set<std::string> kernels_in_sources() {
 TEST(AllKernels, AreAllRun) {
   for (const OpCase& op : cases_with_kernels())
     emulated([&] { return evaluate(op, op.ours, prepared(op, at::kFloat)); }, 1);
-  two_steps(layers::adamw_step_, {});
-  two_steps(layers::lamb_step_, {1e-3, 0.9, 0.999, 1e-6, 0.01, true, 1});
-  emulated([&] { return layers::sum_of_squares({at::ones({3})}); });
+  two_steps(layers::adamw_step_, {}, 1);
+  two_steps(layers::lamb_step_, {1e-3, 0.9, 0.999, 1e-6, 0.01, true}, 1);
+  emulated([&] { return layers::sums_of_squares({at::ones({3})}); });
   const std::set<std::string> names = kernels_in_sources();
   EXPECT_GE(names.size(), 20u);
   for (const std::string& name : names) EXPECT_EQ(emulator().kernel_names().count(name), 1u) << name;

@@ -15,13 +15,14 @@ CHECKPOINT_PROBE = BUILD / "checkpoint_probe"
 CHECKPOINT_FILES = ("config.json", "model.safetensors", "optimizer.safetensors", "state.json", "COMPLETE")
 
 # What depends on the clock or on the process, not on the training.
-MEASURED = {"step_ms", "sequences_per_s", "rank_sequences_per_s", "tokens_per_s", "peak_allocated_bytes",
+MEASURED = {"step_ms", "data_ms", "sequences_per_s", "rank_sequences_per_s", "tokens_per_s", "peak_allocated_bytes",
             "peak_reserved_bytes", "seconds"}
 
 SCALARS = {"train": {"train/loss": "loss", "train/mlm_loss": "mlm_loss", "train/nsp_loss": "nsp_loss",
                      "train/mlm_accuracy": "mlm_accuracy", "train/lr": "lr", "train/grad_norm": "grad_norm",
                      "train/sequences_per_s": "sequences_per_s", "train/tokens_per_s": "tokens_per_s",
-                     "train/step_ms": "step_ms", "memory/peak_allocated_bytes": "peak_allocated_bytes"},
+                     "train/step_ms": "step_ms", "train/data_ms": "data_ms",
+                     "train/skipped_steps": "skipped_steps", "memory/peak_allocated_bytes": "peak_allocated_bytes"},
            "validation": {f"validation/{key}": key for key in ("loss", "mlm_loss", "nsp_loss", "mlm_accuracy")}}
 
 
@@ -151,8 +152,9 @@ def assert_events_repeat_metrics(directory):
     for kind, tags in SCALARS.items():
         of_kind = [record for record in records if record["kind"] == kind]
         for tag, key in tags.items():
-            expected = [(r["step"], float(np.float32(r[key]))) for r in of_kind]
-            assert scalars.get(tag, []) == expected, f"{tag}: {scalars.get(tag)}, not {expected}"
+            expected = [(r["step"], None if r[key] is None else float(np.float32(r[key]))) for r in of_kind]
+            found = [(step, value if np.isfinite(value) else None) for step, value in scalars.get(tag, [])]
+            assert found == expected, f"{tag}: {found}, not {expected}"
 
 
 def assert_same_outcome(directory, reference):

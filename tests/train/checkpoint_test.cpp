@@ -40,7 +40,7 @@ struct Trained {
       at::Tensor value = parameter.value;
       value.mutable_grad() = at::full_like(value, 0.01 * static_cast<double>(seed));
     }
-    optimizer.step(1e-2, at::ones({}));
+    optimizer.step(1e-2, at::ones({}), at::ones({}, at::kBool));
   }
 
   void fill(std::uint64_t seed) { model->parameters().initialise(seed); }
@@ -54,6 +54,11 @@ struct Trained {
   std::unique_ptr<model::Model> model;
   Optimizer optimizer;
 };
+
+void load(const fs::path& folder, const TrainState& state, Trained& trained) {
+  load_weights_as_saved(folder, *trained.model);
+  load_optimizer(folder, state, trained.optimizer);
+}
 
 bool equal(const NamedTensors& one, const NamedTensors& other) {
   if (one.size() != other.size()) return false;
@@ -74,7 +79,7 @@ void flip(const fs::path& file, std::size_t byte) {
 class CheckpointTest : public ::testing::Test {
  protected:
   void save(const Trained& trained, std::initializer_list<std::int64_t> steps, std::int64_t keep = 0) {
-    CheckpointSaver saver(checkpoints_, keep, *trained.model, trained.optimizer, {});
+    CheckpointSaver saver(checkpoints_, keep, *trained.model, trained.optimizer, {}, [] {});
     for (const std::int64_t step : steps) saver.save({step, 0, 10 * step, 100 * step, 90 * step, 1000});
     saver.finish();
   }
@@ -111,21 +116,21 @@ TEST_F(CheckpointTest, GivesBackEveryBitOfTheState) {
   Trained other(5);
   other.optimizer.set_num_updates(99);
   EXPECT_FALSE(equal(saved.tensors(), other.tensors()));
-  load_checkpoint(found->folder, found->state, *other.model, other.optimizer);
+  load(found->folder, found->state, other);
   EXPECT_TRUE(equal(saved.tensors(), other.tensors()));
   EXPECT_EQ(other.optimizer.num_updates(), 1);
 }
 
 TEST_F(CheckpointTest, ASaveIsOfTheMomentThatItWasAskedFor) {
   Trained trained(3);
-  CheckpointSaver saver(checkpoints_, 0, *trained.model, trained.optimizer, {});
+  CheckpointSaver saver(checkpoints_, 0, *trained.model, trained.optimizer, {}, [] {});
   saver.save({1, 0, 0, 0, 0, 1});
   const NamedTensors then = Trained(3).tensors();
   trained.fill(8);  // the training goes on while the copy is written
   saver.finish();
   Trained loaded(5);
   const auto found = newest();
-  load_checkpoint(found->folder, found->state, *loaded.model, loaded.optimizer);
+  load(found->folder, found->state, loaded);
   EXPECT_TRUE(equal(then, loaded.tensors()));
 }
 
@@ -194,7 +199,7 @@ TEST_F(CheckpointTest, OtherFoldersAreNotLookedAt) {
 
 TEST_F(CheckpointTest, AFailedSaveIsToldAtTheNextOne) {
   Trained trained(3);
-  CheckpointSaver saver(folder_ / "a-file" / "checkpoints", 0, *trained.model, trained.optimizer, {});
+  CheckpointSaver saver(folder_ / "a-file" / "checkpoints", 0, *trained.model, trained.optimizer, {}, [] {});
   std::ofstream(folder_ / "a-file") << "in the way";
   saver.save({1, 0, 0, 0, 0, 1});
   EXPECT_THROW(saver.finish(), c10::Error);
@@ -207,8 +212,7 @@ TEST_F(CheckpointTest, WeightsAloneAreNoStateToContinueFrom) {
       checkpoints_ / "step-00000001",
       {tiny(), {1, 0, 0, 0, 0, 0}, model::named_weights(*trained.model, model::VocabularyRows::kPadded), {}, {}});
   const TrainState state = verify_checkpoint(checkpoints_ / "step-00000001");
-  EXPECT_THAT(value_error_of(
-                  [&] { load_checkpoint(checkpoints_ / "step-00000001", state, *trained.model, trained.optimizer); }),
+  EXPECT_THAT(value_error_of([&] { load(checkpoints_ / "step-00000001", state, trained); }),
               HasSubstr("holds weights only"));
 }
 
@@ -218,10 +222,8 @@ TEST_F(CheckpointTest, OneOfAnotherModelIsRefused) {
   larger.num_layers = 2;
   const auto model = model::make_model(larger, c10::kCPU);
   model->parameters().initialise(1);
-  Optimizer optimizer(OptimizerConfig(), model->parameters());
   const auto found = newest();
-  EXPECT_THAT(value_error_of([&] { load_checkpoint(found->folder, found->state, *model, optimizer); }),
-              HasSubstr("model.safetensors"));
+  EXPECT_THAT(value_error_of([&] { load_weights_as_saved(found->folder, *model); }), HasSubstr("model.safetensors"));
 }
 
 }  // namespace

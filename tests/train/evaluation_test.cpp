@@ -34,10 +34,10 @@ struct Fixture {
 TEST(Evaluate, DividesSumsOverTheWholeSetByItsCounts) {
   Fixture fixture;
   const data::GlobalBatch all{0, 0, 7};
-  const data::Batch batch = fixture.dataset->load(all, 0, 7, c10::kCPU);
+  const data::Batch batch = fixture.dataset->read(all, 0, 7).to(c10::kCPU);
   const at::NoGradGuard no_grad;
   const model::LossSums sums = fixture.model->forward(batch, model::make_context(batch, false, 9, 9));
-  const ValidationRecord whole = evaluate(*fixture.model, *fixture.dataset, 7);
+  const ValidationRecord whole = *evaluate(*fixture.model, *fixture.dataset, 7);
   EXPECT_EQ(fixture.dataset->count_labels(all), 16);
   EXPECT_DOUBLE_EQ(whole.token_loss, sums.token.item<double>() / 16);
   EXPECT_DOUBLE_EQ(whole.sentence_loss, sums.sentence.item<double>() / 7);
@@ -49,9 +49,9 @@ TEST(Evaluate, DividesSumsOverTheWholeSetByItsCounts) {
 
 TEST(Evaluate, DoesNotDependOnTheMicroBatch) {
   Fixture fixture;
-  const ValidationRecord whole = evaluate(*fixture.model, *fixture.dataset, 100);
+  const ValidationRecord whole = *evaluate(*fixture.model, *fixture.dataset, 100);
   for (const std::int64_t micro_batch : {1, 2, 3, 4}) {
-    const ValidationRecord cut = evaluate(*fixture.model, *fixture.dataset, micro_batch);
+    const ValidationRecord cut = *evaluate(*fixture.model, *fixture.dataset, micro_batch);
     EXPECT_NEAR(cut.token_loss, whole.token_loss, 1e-6) << micro_batch;
     EXPECT_NEAR(cut.sentence_loss, whole.sentence_loss, 1e-6) << micro_batch;
     EXPECT_EQ(cut.token_accuracy, whole.token_accuracy) << micro_batch;
@@ -61,10 +61,24 @@ TEST(Evaluate, DoesNotDependOnTheMicroBatch) {
 TEST(Evaluate, LeavesNoGradientsAndSaysHowFarItIs) {
   Fixture fixture;
   std::vector<std::int64_t> heard;
-  evaluate(*fixture.model, *fixture.dataset, 3, [&](std::int64_t done) { heard.push_back(done); });
+  evaluate(*fixture.model, *fixture.dataset, 3, [&](std::int64_t done) {
+    heard.push_back(done);
+    return true;
+  });
   EXPECT_EQ(heard, (std::vector<std::int64_t>{3, 6, 7}));
   for (const model::Parameter& parameter : fixture.model->parameters().all())
     EXPECT_FALSE(parameter.value.grad().defined());
+}
+
+TEST(Evaluate, EndsWithoutARecordWhenItIsToldTo) {
+  Fixture fixture;
+  std::int64_t last = 0;
+  const auto record = evaluate(*fixture.model, *fixture.dataset, 2, [&](std::int64_t done) {
+    last = done;
+    return done < 4;
+  });
+  EXPECT_FALSE(record);
+  EXPECT_EQ(last, 4);
 }
 
 TEST(EvaluationPlan, IsDueAtMultiplesAndAtTheLastStep) {

@@ -52,6 +52,68 @@ TEST(MetricsWriter, WritesATrainRecordToBothFiles) {
   EXPECT_THAT(written.events, Not(HasSubstr("memory/peak_reserved_bytes")));
 }
 
+TEST(MetricsWriter, WritesWhatIsNotFiniteAsNull) {
+  TrainRecord record;
+  record.step = 3;
+  record.loss = std::numeric_limits<double>::infinity();
+  record.grad_norm = std::numeric_limits<double>::quiet_NaN();
+  record.skipped_steps = 2;
+  const auto line = nlohmann::json::parse(Written(record).lines);
+  EXPECT_TRUE(line.at("loss").is_null());
+  EXPECT_TRUE(line.at("grad_norm").is_null());
+  EXPECT_EQ(line.at("skipped_steps"), 2);
+  EXPECT_THAT(console_text(record), HasSubstr("skipped 2"));
+}
+
+TEST(MetricsWriter, InsertsAnEvaluationBeforeTheTrainLineOfItsStep) {
+  const testing::TemporaryDirectory folder;
+  MetricsWriter writer(folder / "metrics.jsonl", folder.path());
+  const auto order = [&] {
+    std::string text;
+    std::ifstream file(folder / "metrics.jsonl");
+    for (std::string line; std::getline(file, line);) {
+      const auto record = nlohmann::json::parse(line);
+      text += record["kind"].get<std::string>().substr(0, 1) + std::to_string(record["step"].get<int>()) + " ";
+    }
+    return text;
+  };
+  const auto train = [](std::int64_t step) {
+    TrainRecord record;
+    record.step = step;
+    return record;
+  };
+  const auto validation = [](std::int64_t step) {
+    ValidationRecord record;
+    record.step = step;
+    return record;
+  };
+  writer.write(train(3));
+  writer.insert(validation(3));
+  EXPECT_EQ(order(), "v3 t3 ");
+  EXPECT_TRUE(has_evaluation(folder / "metrics.jsonl", 3));
+  EXPECT_FALSE(has_evaluation(folder / "metrics.jsonl", 4));
+  writer.insert(validation(4));  // whose step is not logged
+  writer.write(train(6));
+  EXPECT_EQ(order(), "v3 t3 v4 t6 ");
+  cut_back(folder / "metrics.jsonl", folder.path(), 4);
+  EXPECT_EQ(order(), "v3 t3 v4 ");
+}
+
+TEST(CutBack, DropsTheEventOfAnEvaluationWhoseLineIsMissing) {
+  const testing::TemporaryDirectory folder;
+  TrainRecord record;
+  record.step = 3;
+  MetricsWriter(folder / "metrics.jsonl", folder.path()).write(record);
+  ValidationRecord evaluation;
+  evaluation.step = 3;
+  EventFile events(folder.path());
+  const auto size = std::filesystem::file_size(events.path());
+  events.write(3, {{"validation/loss", 1}});
+  cut_back(folder / "metrics.jsonl", folder.path(), 3);
+  EXPECT_EQ(std::filesystem::file_size(events.path()), size);
+  EXPECT_THAT(contents(folder / "metrics.jsonl"), HasSubstr("\"step\":3"));
+}
+
 TEST(MetricsWriter, WritesReservedBytesWhereThereAreAny) {
   TrainRecord record;
   record.peak_reserved_bytes = 5;

@@ -252,7 +252,7 @@ TEST(ResolvedYaml, WritesTheSectionsInOrder) {
           folder +
           "/a.hdf5\"\n  sequence_length: 0\n  max_predictions: 0\n  shuffle: true\n"
           "train:\n  device: auto\n  precision: fp32\n  global_batch: 8\n  micro_batch: 8\n  steps: 10\n  seed: 42\n"
-          "  grad_clip: 1\n  threads: 0\n"
+          "  grad_clip: 1\n  threads: 0\n  max_skipped_steps: 10\n"
           "optimizer:\n  name: adamw\n  lr: 2.0e-05\n  weight_decay: 0.01\n  betas: [0.9, 0.999]\n  eps: 1.0e-06\n"
           "  bias_correction: true\n"
           "schedule:\n  name: linear\n  warmup_steps: 0\n  min_lr: 0\n"

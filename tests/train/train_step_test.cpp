@@ -67,6 +67,79 @@ TEST(TrainStep, ClipsWhatTheOptimizerSeesButReportsTheWholeNorm) {
   EXPECT_EQ(run(clipped).grad_norm.item<double>(), run(free).grad_norm.item<double>());
 }
 
+/// One word has a bias of -2e38: the loss of a batch with five such labels is beyond float32, its gradients are finite.
+data::Batch batch_with_label(std::int64_t label) {
+  data::Batch batch = sample_batch({8, 12, 3}, 12);
+  const at::Tensor is_label = batch.labels.ne(data::kIgnoreLabel);
+  batch.labels.copy_(at::where(is_label, at::full({}, label, at::kLong), batch.labels));
+  return batch;
+}
+
+class NonFinite : public ::testing::TestWithParam<const char*> {
+ protected:
+  struct Run {
+    explicit Run(const char* optimizer_name)
+        : model(model::make_model(small_bert(), c10::kCPU)),
+          optimizer(config(optimizer_name), model->parameters()),
+          step(*model, optimizer, {1.0, 3}) {
+      model->parameters().initialise(1);
+      model->parameters().find("cls.predictions.bias")->value.detach()[kBadLabel].fill_(-2e38);
+    }
+
+    static OptimizerConfig config(const char* name) {
+      OptimizerConfig config;
+      config.name = name;
+      return config;
+    }
+
+    StepResult take(std::int64_t number, std::int64_t label) {
+      return step.run({number, 1e-3, 5, 3}, in_turn({batch_with_label(label)}));
+    }
+
+    std::vector<at::Tensor> state() const {
+      std::vector<at::Tensor> tensors;
+      for (const auto& parameter : model->parameters().all()) tensors.push_back(parameter.value.detach().clone());
+      for (const auto& [name, tensor] : optimizer.state()) tensors.push_back(tensor.clone());
+      return tensors;
+    }
+
+    std::unique_ptr<model::Model> model;
+    Optimizer optimizer;
+    TrainStep step;
+  };
+
+  static constexpr std::int64_t kBadLabel = 7;
+};
+
+TEST_P(NonFinite, StepIsSkippedAsIfItHadNotBeen) {
+  Run with(GetParam());
+  Run without(GetParam());
+  for (Run* run : {&with, &without}) EXPECT_TRUE(run->take(1, 9).is_finite.item<bool>());
+  const StepResult skipped = with.take(2, kBadLabel);
+  EXPECT_FALSE(skipped.is_finite.item<bool>());
+  EXPECT_TRUE(std::isinf(skipped.loss.item<double>()));
+  EXPECT_EQ(with.optimizer.num_updates(), 1);
+  for (Run* run : {&with, &without}) EXPECT_TRUE(run->take(3, 11).is_finite.item<bool>());
+  EXPECT_EQ(with.optimizer.num_updates(), 2);
+  const auto one = with.state();
+  const auto other = without.state();
+  for (std::size_t index = 0; index < one.size(); ++index) EXPECT_TRUE(at::equal(one[index], other[index])) << index;
+}
+
+TEST_P(NonFinite, GradientsAreFoundInTheirTensor) {
+  Run run(GetParam());
+  const auto& parameters = run.model->parameters().all();
+  const auto before = run.state();
+  parameters[2].value.detach().view({-1})[0].fill_(NAN);
+  const StepResult result = run.take(1, 9);
+  EXPECT_FALSE(result.is_finite.item<bool>());
+  EXPECT_EQ(result.grad_squares.numel(), static_cast<std::int64_t>(parameters.size()));
+  EXPECT_TRUE(std::isnan(result.grad_norm.item<double>()));
+  EXPECT_TRUE(at::equal(run.state()[3], before[3]));
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, NonFinite, ::testing::Values("adamw", "lamb"));
+
 TEST(TrainStep, HasALossOfZeroForABatchWithoutLabels) {
   Fixture fixture(c10::kCPU);
   data::Batch batch = sample_batch({8}, 12);
