@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Draws the course of runs from their metrics.jsonl: MLM loss (held out too), throughput, peak memory, learning rate.
 
-usage: plot_run.py RUN_DIR [RUN_DIR ...] [--output FILE.png|FILE.svg ...] [--reference "LABEL=LOSS" ...]
+usage: plot_run.py RUN_DIR [RUN_DIR ...] [--phases] [--output FILE.png|FILE.svg ...] [--reference "LABEL=LOSS" ...]
 
 RUN_DIR      what `tempo train` wrote; several are drawn into one picture and named by their folders
+--phases     each run goes on from the one before, as BERT's second phase: they are drawn one after another
 --output     files to write, by suffix PNG or SVG; default RUN_DIR/curve.png and .svg, for several runs curves.png and .svg here
 --reference  a dashed line in the panel of losses, as "unigram entropy=6.18"; may be given again
 
@@ -55,6 +56,7 @@ class Run:
     def __init__(self, folder):
         self.folder = folder
         self.name = folder.resolve().name
+        self.first_step = 0  # in the picture
         records = read_records(folder)
         self.train = [record for record in records if record["kind"] == "train"]
         self.validation = [record for record in records if record["kind"] == "validation"]
@@ -62,7 +64,8 @@ class Run:
             raise Mistake(f"{folder / 'metrics.jsonl'}: has no train records yet")
 
     def column(self, kind, key):
-        return np.array([number(record.get(key)) for record in getattr(self, kind)])
+        values = np.array([number(record.get(key)) for record in getattr(self, kind)])
+        return values + self.first_step if key == "step" else values
 
 
 def number(value):
@@ -117,6 +120,7 @@ def parse_arguments(arguments):
     parser = OneLineParser(prog="plot_run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
                            usage=argparse.SUPPRESS)
     parser.add_argument("folders", metavar="RUN_DIR", nargs="+", type=pathlib.Path, help=argparse.SUPPRESS)
+    parser.add_argument("--phases", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--output", metavar="FILE", nargs="+", action="extend", type=pathlib.Path, help=argparse.SUPPRESS)
     parser.add_argument("--reference", metavar="LABEL=LOSS", action="append", default=[], help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
@@ -131,8 +135,10 @@ def parse_arguments(arguments):
     return given
 
 
-def read_runs(folders):
+def read_runs(folders, are_phases):
     runs = [Run(folder) for folder in folders]
+    for before, run in zip(runs, runs[1:] if are_phases else []):
+        run.first_step = np.nanmax(before.column("train", "step"))
     names = [run.name for run in runs]
     for run in runs:
         if names.count(run.name) > 1:  # folders of one name are told apart by their paths
@@ -275,7 +281,7 @@ def write(figure, file):
 def main(arguments):
     try:
         given = parse_arguments(arguments)
-        figure = draw(read_runs(given.folders), given.reference)
+        figure = draw(read_runs(given.folders, given.phases), given.reference)
         for file in given.output:
             write(figure, file)
             print(file)

@@ -68,6 +68,14 @@ class TestPictures:
         for words in ("one", "a/two", "b/two", "10,000"):
             assert f"<!-- {words} -->" in svg
 
+    def test_of_phases_are_drawn_one_after_another(self, tmp_path):
+        for name in ("first", "second"):
+            write_run(tmp_path / name, "".join(line(step=step) for step in range(1, 4001)))
+        plot("first", "second", "--phases", "--output", "joined.svg", folder=tmp_path)
+        plot("first", "second", "--output", "beside.svg", folder=tmp_path)
+        assert "<!-- 7,000 -->" in svg_text(tmp_path / "joined.svg")
+        assert "<!-- 7,000 -->" not in svg_text(tmp_path / "beside.svg")
+
     def test_equal_metrics_give_equal_bytes(self, tmp_path):
         write_run(tmp_path / "run", line() + line(step=2))
         files = [tmp_path / name for name in ("a.svg", "b.svg", "a.PNG", "b.PNG")]

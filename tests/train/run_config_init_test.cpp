@@ -2,6 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
 #include "model/config.h"
 #include "tests/train/written_config.h"
 
@@ -42,6 +46,40 @@ TEST_F(InitFrom, TakesTheArchitectureOfTheFolder) {
   EXPECT_EQ(config.model.layer_norm_eps, 1e-5);
   EXPECT_EQ(config.model.hidden_dropout, 0.2);
   EXPECT_EQ(config.model.vocab_multiple, 1);
+}
+
+TEST_F(InitFrom, OnlyThereHasItsOtherKeys) {
+  EXPECT_TRUE(load({"init.optimizer=keep"}).init.keep_optimizer);
+  EXPECT_FALSE(load().init.keep_optimizer);
+  EXPECT_EQ(load({"init.step=9"}).init.step, 9);
+  EXPECT_THAT(error({"init.step=10"}), HasSubstr("init.step=10: 10 is not less than train.steps 10"));
+  EXPECT_THAT(error({"init.optimizer=warm"}), HasSubstr("keep"));
+  for (const char* key : {"init.optimizer=fresh", "init.step=0"}) {
+    EXPECT_THAT(WrittenConfig(minimal_yaml()).error({key}), HasSubstr("has no effect, because init.from is not set"));
+  }
+  const std::string text = resolved_yaml(load({"init.optimizer=keep"}));
+  EXPECT_THAT(text, HasSubstr("\n  optimizer: keep\n  step: 0\n"));
+  EXPECT_THAT(resolved_yaml(WrittenConfig(minimal_yaml()).load()), ::testing::Not(HasSubstr("init:")));
+}
+
+/// The files that users start from; those of second phases begin with a checkpoint that is not there.
+TEST_F(InitFrom, EveryConfigurationThatWeShipIsValid) {
+  int num_files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(TEMPO_CONFIG_FOLDER "/run")) {
+    const std::string text = (std::ostringstream() << std::ifstream(entry.path()).rdbuf()).str();
+    std::vector<std::string> overrides;
+    if (text.find("init:") != std::string::npos) {
+      written_.write("large/config.json",
+                     model::hugging_face_config_text(model::named_size(model::Family::kBert, "large")));
+      overrides = {"init.from=" + (written_.folder() / "large").string()};
+    }
+    EXPECT_NO_THROW(load_run_config(entry.path(), overrides)) << entry.path();
+    if (text.find("prepare:") != std::string::npos) {
+      EXPECT_NO_THROW(load_prepare_config(entry.path(), {})) << entry.path();
+    }
+    ++num_files;
+  }
+  EXPECT_GE(num_files, 8);
 }
 
 TEST_F(InitFrom, KeysThatAgreeMayBeWritten) {
