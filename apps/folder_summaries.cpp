@@ -2,11 +2,9 @@
 
 #include <c10/util/Exception.h>
 
-#include <algorithm>
 #include <fstream>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "model/hf_weights.h"
@@ -82,18 +80,10 @@ train::RunConfig run_config(const fs::path& file) {
 
 /// The names of the finished checkpoints, by their step.
 std::vector<std::string> checkpoint_names(const fs::path& folder) {
-  const std::string prefix = "step-";
   std::vector<std::string> names;
-  if (!fs::is_directory(folder)) return names;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    const bool is_step = name.compare(0, prefix.size(), prefix) == 0 && name.size() > prefix.size() &&
-                         name.find_first_not_of("0123456789", prefix.size()) == std::string::npos;
-    if (is_step && model::is_checkpoint(entry.path())) names.push_back(name);
+  for (const fs::path& checkpoint : train::list_checkpoints(folder)) {
+    if (model::is_checkpoint(checkpoint)) names.insert(names.begin(), checkpoint.filename().string());
   }
-  std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
-    return std::make_pair(a.size(), a) < std::make_pair(b.size(), b);  // numbers without leading zeros
-  });
   return names;
 }
 

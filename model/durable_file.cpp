@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace tempo::model {
@@ -38,6 +39,18 @@ void flush_to_disk(const fs::path& path) {
   ::close(descriptor);
   errno = error;
   if (result != 0) fail(target, "cannot be flushed");
+}
+
+void make_durable_folder(const fs::path& path) {
+  std::vector<fs::path> missing;
+  for (fs::path folder = without_trailing_slash(path); !folder.empty() && !fs::exists(folder);
+       folder = folder.parent_path()) {
+    missing.push_back(folder);
+  }
+  std::error_code error;
+  fs::create_directories(path, error);
+  TORCH_CHECK(!error, path.string(), " cannot be made: ", error.message(), " (errno ", error.value(), ")");
+  for (const fs::path& folder : missing) flush_to_disk(folder.parent_path());
 }
 
 DurableFile::DurableFile(fs::path path) : path_(std::move(path)), aside_(aside_of(path_)) {
@@ -80,6 +93,12 @@ void write_durable_text(const fs::path& path, std::string_view text) {
   file.commit();
 }
 
+void append_text(std::ofstream& file, const fs::path& path, std::string_view text) {
+  errno = 0;
+  file << text << std::flush;
+  if (!file.good()) fail(path, "cannot be written");
+}
+
 bool is_leftover(const fs::path& path) {
   const std::string name = path.filename().string();
   return name.front() == '.' && name.find(kAside) != std::string::npos;
@@ -96,9 +115,9 @@ void remove_leftovers(const fs::path& folder) {
 
 DurableFolder::DurableFolder(fs::path target) : target_(without_trailing_slash(target)), aside_(aside_of(target_)) {
   TORCH_CHECK_VALUE(!fs::exists(target_), target_.string(), " exists already; nothing was written");
+  if (target_.has_parent_path()) make_durable_folder(target_.parent_path());
   std::error_code error;
-  if (target_.has_parent_path()) fs::create_directories(target_.parent_path(), error);
-  if (!error) fs::create_directory(aside_, error);
+  fs::create_directory(aside_, error);
   TORCH_CHECK(!error, target_.string(), " cannot be made: ", error.message(), " (errno ", error.value(), ")");
 }
 

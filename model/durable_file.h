@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <fstream>
 #include <string_view>
 
 namespace tempo::model {
@@ -33,8 +34,14 @@ class DurableFile {
 /// Flushes a file, or a folder's list of names. Throws c10::Error naming it and errno.
 void flush_to_disk(const std::filesystem::path& path);
 
+/// Makes a folder and its missing parents, so that their names are on the disk. Throws c10::Error naming the folder and errno.
+void make_durable_folder(const std::filesystem::path& path);
+
 /// Writes a small file at once.
 void write_durable_text(const std::filesystem::path& path, std::string_view text);
+
+/// Appends to a file that is open under `path` and hands it to the system. Throws c10::Error naming path and errno.
+void append_text(std::ofstream& file, const std::filesystem::path& path, std::string_view text);
 
 /// Whether the path is named as what is written aside: after a kill, what was left.
 bool is_leftover(const std::filesystem::path& path);

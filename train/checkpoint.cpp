@@ -190,10 +190,13 @@ void load_optimizer(const fs::path& folder, const TrainState& state, Optimizer& 
 
 std::vector<fs::path> list_checkpoints(const fs::path& checkpoints) {
   std::vector<fs::path> found;
-  std::error_code ignored;
-  for (fs::directory_iterator entry(checkpoints, ignored), end; entry != end; entry.increment(ignored)) {
+  std::error_code error;
+  for (fs::directory_iterator entry(checkpoints, error), end; entry != end; entry.increment(error)) {
     if (step_in_name(entry->path()) >= 0) found.push_back(entry->path());
   }
+  // Not read is not the same as not there: a run that could go on must not be taken for one that cannot.
+  TORCH_CHECK(!error || error == std::errc::no_such_file_or_directory, checkpoints.string(),
+              " cannot be read: ", error.message(), " (errno ", error.value(), ")");
   std::sort(found.begin(), found.end(),
             [](const fs::path& one, const fs::path& other) { return step_in_name(one) > step_in_name(other); });
   return found;

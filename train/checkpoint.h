@@ -69,7 +69,7 @@ void load_weights_as_saved(const std::filesystem::path& folder, model::Model& mo
 /// is one of another model or holds no optimizer.
 void load_optimizer(const std::filesystem::path& folder, const TrainState& state, Optimizer& optimizer);
 
-/// The folders in `checkpoints` whose names are those of checkpoints, newest first.
+/// The folders in `checkpoints` whose names are those of checkpoints, newest first. Throws c10::Error where it cannot be read.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& checkpoints);
 
 struct IntactCheckpoint {

@@ -9,6 +9,8 @@
 #include <protozero/pbf_reader.hpp>
 #include <protozero/pbf_writer.hpp>
 
+#include "model/durable_file.h"
+
 namespace tempo::train {
 namespace {
 
@@ -140,8 +142,10 @@ void cut_back_events(const fs::path& folder, std::int64_t step, const std::strin
     const std::string bytes(std::istreambuf_iterator<char>(file), {});
     const std::size_t end = end_of_records(bytes, step, last_tag);
     std::error_code error;
-    if (end < bytes.size()) fs::resize_file(path, end, error);
-    TORCH_CHECK(!error, path.string(), " cannot be cut back: ", error.message());
+    if (end == bytes.size()) continue;
+    fs::resize_file(path, end, error);
+    TORCH_CHECK(!error, path.string(), " cannot be cut back: ", error.message(), " (errno ", error.value(), ")");
+    model::flush_to_disk(path);  // or a power loss might bring the old records back beside the new ones
   }
 }
 
@@ -149,16 +153,11 @@ EventFile::EventFile(const fs::path& folder) {
   const double wall_time = seconds_since_1970();
   path_ = free_name(folder, wall_time);
   file_.open(path_, std::ios::binary | std::ios::app);
-  append(version_record(wall_time));
+  model::append_text(file_, path_, version_record(wall_time));
 }
 
 void EventFile::write(std::int64_t step, const std::vector<Scalar>& scalars) {
-  append(scalar_record(seconds_since_1970(), step, scalars));
-}
-
-void EventFile::append(const std::string& record) {
-  file_ << record << std::flush;
-  TORCH_CHECK(file_.good(), path_.string(), " cannot be written: is the disk full?");
+  model::append_text(file_, path_, scalar_record(seconds_since_1970(), step, scalars));
 }
 
 }  // namespace tempo::train

@@ -40,8 +40,6 @@ class EventFile {
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  void append(const std::string& record);
-
   std::filesystem::path path_;
   std::ofstream file_;
 };

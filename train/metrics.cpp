@@ -138,13 +138,13 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& file, const std::files
 
 void MetricsWriter::write(const TrainRecord& record) {
   const Line line = line_of(record);
-  append(text_of(line));
+  model::append_text(file_, path_, text_of(line));
   events_.write(record.step, scalars_of(line, kTrainTags));
 }
 
 void MetricsWriter::write(const ValidationRecord& record) {
   const Line line = line_of(record);
-  append(text_of(line));
+  model::append_text(file_, path_, text_of(line));
   events_.write(record.step, scalars_of(line, kValidationTags));
 }
 
@@ -167,11 +167,6 @@ void MetricsWriter::flush() const {
   model::flush_to_disk(path_);
   model::flush_to_disk(events_.path());
   model::flush_to_disk(path_.parent_path());  // their names
-}
-
-void MetricsWriter::append(const std::string& text) {
-  file_ << text << std::flush;
-  TORCH_CHECK(file_.good(), path_.string(), " cannot be written: is the disk full?");
 }
 
 std::string console_text(const TrainRecord& record) {

@@ -72,8 +72,6 @@ class MetricsWriter {
   void flush() const;
 
  private:
-  void append(const std::string& text);
-
   std::filesystem::path path_;
   std::ofstream file_;
   EventFile events_;

@@ -19,8 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kConfig = "config.yaml";
-// Everything a run writes; overwriting removes these and nothing else. The configuration goes last: it marks the folder as a run's.
-constexpr const char* kEntries[] = {"export", "metrics.jsonl", "log", "environment.json", kConfig};
+// Everything a run writes but its configuration, which marks the folder as a run's and is replaced; overwriting removes these and
+// nothing else.
+constexpr const char* kEntries[] = {"export", "metrics.jsonl", "log", "environment.json"};
 constexpr const char* kCheckpoints = "checkpoints";
 constexpr const char* kLock = ".lock";
 constexpr const char* kLog = "log";
@@ -49,12 +50,12 @@ void RunDirectory::check(const fs::path& path, bool overwrite) {
 
 RunDirectory::RunDirectory(fs::path path, bool overwrite, const std::string& config_yaml) : path_(std::move(path)) {
   check(path_, overwrite);
-  std::error_code error;
-  fs::create_directories(path_, error);
-  TORCH_CHECK(!error, "run.dir: ", path_.string(), " cannot be made: ", error.message());
+  model::make_durable_folder(path_);
   lock();
-  // Checkpoints go first: a run without them is not taken for one that can go on. The configuration goes last.
+  // Checkpoints go first: a run without them is not taken for one that can go on.
+  std::error_code error;
   fs::remove_all(path_ / kCheckpoints, error);
+  if (!error) model::flush_to_disk(path_);
   for (const fs::path& file : event_files(path_)) {
     if (!error) fs::remove(file, error);
   }
@@ -63,6 +64,7 @@ RunDirectory::RunDirectory(fs::path path, bool overwrite, const std::string& con
   }
   if (!error) fs::create_directories(path_ / kLog, error);
   TORCH_CHECK(!error, "run.dir: ", path_.string(), " cannot be made: ", error.message());
+  model::flush_to_disk(path_);  // the new configuration must not meet what belongs to the old one
   write_config(config_yaml);
 }
 
@@ -83,9 +85,7 @@ RunDirectory RunDirectory::reopen(fs::path path) {
 }
 
 RunDirectory::~RunDirectory() {
-  if (lock_ < 0) return;
-  forget_requests();
-  ::close(lock_);
+  if (lock_ >= 0) ::close(lock_);
 }
 
 RunDirectory::RunDirectory(RunDirectory&& other) noexcept
@@ -102,12 +102,10 @@ void RunDirectory::lock() {
   TORCH_CHECK_VALUE(::flock(lock_, LOCK_EX | LOCK_NB) == 0, "run.dir: ", path_.string(),
                     " is in use by another tempo train");
   model::remove_leftovers(path_);
-  forget_requests();  // meant for a process that has ended
-}
-
-void RunDirectory::forget_requests() const {
-  std::error_code ignored;
-  fs::remove(request_file(path_), ignored);
+  std::error_code error;
+  fs::remove(request_file(path_), error);  // meant for a process that has ended
+  TORCH_CHECK(!error, request_file(path_).string(), " cannot be removed: ", error.message(), " (errno ", error.value(),
+              ")");
 }
 
 }  // namespace tempo::train

@@ -54,7 +54,6 @@ class RunDirectory {
  private:
   explicit RunDirectory(std::filesystem::path path) : path_(std::move(path)) {}
   void lock();
-  void forget_requests() const;
 
   std::filesystem::path path_;
   int lock_ = -1;

@@ -159,14 +159,15 @@ class TestInspect:
         shutil.rmtree(killed / "checkpoints", ignore_errors=True)
         assert json.loads(run("inspect", killed, "--json").stdout)["state"] == "unfinished"
         for step, files in ((10, ("state.json", "COMPLETE")), (9, ("state.json", "COMPLETE")), (11, ("state.json",))):
-            checkpoint = killed / f"checkpoints/step-{step}"
+            checkpoint = killed / f"checkpoints/step-{step:08}"
             checkpoint.mkdir(parents=True)
             for name in files:
                 (checkpoint / name).write_text("{}")
         change_lines(killed, lambda lines: lines[:1])
         result = json.loads(run("inspect", killed, "--json").stdout)
         assert result["state"] == "unfinished" and (result["steps_done"], result["steps_planned"]) == (1, 4)
-        assert result["checkpoints"] == ["step-9", "step-10"] and result["newest_checkpoint"] == "step-10"
+        assert result["checkpoints"] == ["step-00000009", "step-00000010"]
+        assert result["newest_checkpoint"] == "step-00000010"
         assert result["validation"] is None and result["export"] is False
         (killed / "metrics.jsonl").unlink()
         assert json.loads(run("inspect", killed, "--json").stdout)["steps_done"] == 0
