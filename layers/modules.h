@@ -1,4 +1,4 @@
-// The layers a model is made of: parameters together with the operators that use them.
+// The layers a model is made of: parameters together with the operators that use them, and how they keep less than PyTorch does.
 //
 // A layer's forward takes what it needs of the step from StepContext.
 // Shapes: T token slots, H hidden, I intermediate, A heads (suffixes name them: y_TH).
@@ -6,10 +6,34 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 
 #include "layers/ops/ops.h"
 
 namespace tempo::layers {
+
+// The values of the keys `layers.*`. What each keeps stands in docs/operators.md; `baseline` is what eager PyTorch keeps, `tempo`
+// what the paper keeps, the last of each is the least that gives the same gradients to rounding.
+enum class GeluOption { kBaseline, kTempo, kRecompute };
+enum class NormOption { kBaseline, kTempo, kRecompute };
+enum class DropoutOption { kBaseline, kTempo, kRegenerate };
+enum class AttentionOption { kBaseline, kTempo, kFlash };
+enum class RecomputeOption { kNone, kFfn, kBlock };
+
+struct LayerOptions {
+  GeluOption gelu = GeluOption::kBaseline;
+  NormOption layer_norm = NormOption::kBaseline;
+  DropoutOption dropout = DropoutOption::kBaseline;
+  AttentionOption attention = AttentionOption::kBaseline;
+  RecomputeOption recompute = RecomputeOption::kNone;
+  MaskKeep masks = MaskKeep::kBits;  ///< of what is `tempo`: bytes or bits
+
+  MaskKeep dropout_mask() const;
+  GeluKeep gelu_keep() const { return gelu == GeluOption::kTempo ? GeluKeep::kOutput : GeluKeep::kInput; }
+  /// FC1, GELU and FC2 are one operator.
+  bool fuses_mlp() const { return gelu == GeluOption::kRecompute || recompute == RecomputeOption::kFfn; }
+  MlpKeep mlp_keep() const { return recompute == RecomputeOption::kFfn ? MlpKeep::kMlpInput : MlpKeep::kGeluInput; }
+};
 
 /// What one forward pass shares: the layout of its batch, whether it trains, and what keys its dropout.
 struct StepContext {
@@ -35,7 +59,8 @@ struct LayerNorm {
   at::Tensor weight, bias;  // [H]
   double eps = 1e-12;
 
-  at::Tensor forward(const at::Tensor& z_TH) const { return layer_norm(z_TH, weight, bias, eps); }
+  /// With `tempo` the output is kept where it can be inverted, otherwise the input.
+  at::Tensor forward(const at::Tensor& z_TH, NormOption option = NormOption::kBaseline) const;
 };
 
 /// Self-attention between its input and its output projection.
@@ -45,15 +70,18 @@ struct AttentionCore {
   double drop_probability = 0;
   std::int64_t site = 0;
 
-  at::Tensor forward(const at::Tensor& y_TH, const StepContext& context) const;
+  at::Tensor forward(const at::Tensor& q_TH, const at::Tensor& k_TH, const at::Tensor& v_TH,
+                     const LayerOptions& options, const StepContext& context) const;
 };
 
-/// The feed-forward half of a block: FC2(GELU(FC1(y))).
+/// The feed-forward half of a block behind its norm: y = norm(z), FC2(GELU(FC1(y))).
 struct Mlp {
   Linear fc1, fc2;  // [I, H], [H, I]
   GeluForm gelu_form = GeluForm::kExact;
 
-  at::Tensor forward(const at::Tensor& y_TH) const;
+  /// -> (y, FC2(..)): the residual needs y.
+  std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& z_TH, const LayerNorm& norm,
+                                             const LayerOptions& options) const;
 };
 
 }  // namespace tempo::layers

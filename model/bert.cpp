@@ -11,7 +11,8 @@ constexpr std::int64_t kSitesPerBlock = 3;
 
 class Bert final : public Model {
  public:
-  Bert(const ModelConfig& config, c10::Device device) : Model(config, device) {
+  Bert(const ModelConfig& config, c10::Device device, const layers::LayerOptions& options)
+      : Model(config, device), options_(options) {
     embeddings_ = add_embeddings();
     layers::LayerNorm opening = add_norm("bert.embeddings.LayerNorm");
     for (std::int64_t i = 0; i < config.num_layers; ++i) blocks_.push_back(add_block(i, opening));
@@ -86,6 +87,7 @@ class Bert final : public Model {
     block.input_site = kEmbeddingSite;
     block.projection_site = first_site + 1;
     block.mlp_site = first_site + 2;
+    block.options = options_;
     opening = add_norm(prefix + "output.LayerNorm");
     return block;
   }
@@ -97,6 +99,7 @@ class Bert final : public Model {
     sentence_ = add_linear("cls.seq_relationship", 2, config_.hidden_size);
   }
 
+  layers::LayerOptions options_;
   layers::EmbeddingTables embeddings_;
   std::vector<TransformerBlock> blocks_;
   layers::LayerNorm final_norm_;
@@ -109,8 +112,8 @@ class Bert final : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> make_bert(const ModelConfig& config, c10::Device device) {
-  return std::make_unique<Bert>(config, device);
+std::unique_ptr<Model> make_bert(const ModelConfig& config, c10::Device device, const layers::LayerOptions& options) {
+  return std::make_unique<Bert>(config, device, options);
 }
 
 }  // namespace tempo::model

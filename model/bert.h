@@ -7,6 +7,6 @@
 
 namespace tempo::model {
 
-std::unique_ptr<Model> make_bert(const ModelConfig& config, c10::Device device);
+std::unique_ptr<Model> make_bert(const ModelConfig& config, c10::Device device, const layers::LayerOptions& options);
 
 }  // namespace tempo::model

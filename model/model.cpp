@@ -19,9 +19,9 @@ layers::StepContext make_context(const data::Batch& batch, bool training, std::u
   return {{batch.sequence_starts, batch.sequence_lengths, batch.sequence_ids, batch.host_starts}, training, seed, step};
 }
 
-std::unique_ptr<Model> make_model(const ModelConfig& config, c10::Device device) {
+std::unique_ptr<Model> make_model(const ModelConfig& config, c10::Device device, const layers::LayerOptions& options) {
   validate(config);
-  return make_bert(config, device);
+  return make_bert(config, device, options);
 }
 
 }  // namespace tempo::model

@@ -54,7 +54,8 @@ class Model {
 /// The context of one forward pass over `batch`.
 layers::StepContext make_context(const data::Batch& batch, bool training, std::uint64_t seed, std::int64_t step);
 
-/// Builds the model of `config` on `device` (meta too) with uninitialised parameters.
-std::unique_ptr<Model> make_model(const ModelConfig& config, c10::Device device);
+/// Builds the model of `config` on `device` (meta too) with uninitialised parameters; its blocks keep what `options` say.
+std::unique_ptr<Model> make_model(const ModelConfig& config, c10::Device device,
+                                  const layers::LayerOptions& options = {});
 
 }  // namespace tempo::model

@@ -8,6 +8,8 @@
 // Not for: which parameters (the family's file). Thread rule: as the tensors it holds.
 #pragma once
 
+#include <vector>
+
 #include "layers/modules.h"
 
 namespace tempo::model {
@@ -23,9 +25,14 @@ struct TransformerBlock {
   std::int64_t input_site = 0;  ///< dropout sites (docs/operators.md)
   std::int64_t projection_site = 0;
   std::int64_t mlp_site = 0;
+  layers::LayerOptions options;
 
   /// z [T, H] -> z'' [T, H].
   at::Tensor forward(const at::Tensor& z_TH, const layers::StepContext& context) const;
+
+ private:
+  at::Tensor compute(const at::Tensor& z_TH, const layers::StepContext& context) const;
+  std::vector<at::Tensor> parameters() const;
 };
 
 }  // namespace tempo::model

@@ -5,6 +5,7 @@
 
 #include "model/config.h"
 #include "train/field_kinds.h"
+#include "train/layer_presets.h"
 
 namespace tempo::train {
 namespace {
@@ -14,7 +15,6 @@ using model::Bounds;
 constexpr std::int64_t kMaxCount = 2'147'483'647;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-const std::vector<std::string> kLayerPresets = {"baseline"};
 const std::vector<std::string> kDevices = {"auto", "cpu", "cuda"};
 const std::vector<std::string> kPrecisions = {"fp32"};
 const std::vector<std::string> kOptimizers = {"adamw", "lamb"};
@@ -61,6 +61,53 @@ void append_model(std::vector<Field>& fields) {
   for (const auto& declared : model::integer_fields()) fields.push_back(model_number(declared));
   fields.push_back(model_activation());
   for (const auto& declared : model::real_fields()) fields.push_back(model_number(declared));
+}
+
+/// A field of what single layers keep, over the preset.
+template <typename Enum>
+Field layer_option(const char* key, Enum layers::LayerOptions::*member,
+                   const std::vector<std::pair<std::string, Enum>>& names, const char* sentence) {
+  Field field = choice(std::string("layers.") + key, at(&RunConfig::layers, member), names, sentence);
+  field.fallback = "the preset's";
+  return field;
+}
+
+void append_layers(std::vector<Field>& fields) {
+  using layers::AttentionOption, layers::DropoutOption, layers::GeluOption, layers::LayerOptions, layers::MaskKeep,
+      layers::NormOption, layers::RecomputeOption;
+  fields.push_back(
+      choice("layers.preset", at(&RunConfig::layers_preset), layer_preset_names(),
+             "What the layers keep for the backward pass; baseline: what PyTorch keeps; tempo: what the Tempo "
+             "paper keeps; lean: the least without doing products twice; checkpoint: the input of each block."));
+  fields.push_back(layer_option<GeluOption>(
+      "gelu", &LayerOptions::gelu,
+      {{"baseline", GeluOption::kBaseline}, {"tempo", GeluOption::kTempo}, {"recompute", GeluOption::kRecompute}},
+      "Input and output; output and a mask; input."));
+  fields.push_back(layer_option<NormOption>(
+      "layer_norm", &LayerOptions::layer_norm,
+      {{"baseline", NormOption::kBaseline}, {"tempo", NormOption::kTempo}, {"recompute", NormOption::kRecompute}},
+      "Input and output; output, where it can be inverted; input."));
+  fields.push_back(layer_option<DropoutOption>("dropout", &LayerOptions::dropout,
+                                               {{"baseline", DropoutOption::kBaseline},
+                                                {"tempo", DropoutOption::kTempo},
+                                                {"regenerate", DropoutOption::kRegenerate}},
+                                               "Masks as bytes; as layers.masks says; nothing."));
+  fields.push_back(layer_option<AttentionOption>(
+      "attention", &LayerOptions::attention,
+      {{"baseline", AttentionOption::kBaseline},
+       {"tempo", AttentionOption::kTempo},
+       {"flash", AttentionOption::kFlash}},
+      "Probabilities, masks and dropped probabilities; probabilities and masks; a number per query."));
+  fields.push_back(layer_option<RecomputeOption>(
+      "recompute", &LayerOptions::recompute,
+      {{"none", RecomputeOption::kNone}, {"ffn", RecomputeOption::kFfn}, {"block", RecomputeOption::kBlock}},
+      "Products that are done again: none; the first of the feed-forward half; a whole block's."));
+  fields.push_back(layer_option<MaskKeep>("masks", &LayerOptions::masks,
+                                          {{"packed", MaskKeep::kBits}, {"byte", MaskKeep::kBytes}},
+                                          "Masks of what is tempo: a bit per element, or a byte as in the paper."));
+  fields.back().print = [print = fields.back().print](const Draft& draft) {
+    return uses_masks(draft.layers) ? print(draft) : std::string();
+  };
 }
 
 void append_data(std::vector<Field>& fields) {
@@ -214,8 +261,7 @@ void append_run(std::vector<Field>& fields) {
 std::vector<Field> declare() {
   std::vector<Field> fields;
   append_model(fields);
-  fields.push_back(choice("layers.preset", at(&RunConfig::layers_preset), kLayerPresets,
-                          "What the layers keep for the backward pass; baseline: what PyTorch keeps."));
+  append_layers(fields);
   append_data(fields);
   append_train(fields);
   append_optimizer(fields);
@@ -231,7 +277,7 @@ std::vector<Field> declare() {
 const std::vector<Section>& config_sections() {
   static const std::vector<Section> sections = {
       {"model", "What is trained. Keys that are not written are those of size, or of BERT-base."},
-      {"layers", "How the model's layers compute."},
+      {"layers", "What the model's layers keep for the backward pass. Keys that are not written are those of preset."},
       {"data",
        "What it is trained on. Paths in a file start at its folder, on the command line at the working directory."},
       {"train", "How long, in which pieces, and where."},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -13,11 +14,13 @@
 #include "data/examples.h"
 #include "train/config_fields.h"
 #include "train/config_reader.h"
+#include "train/layer_presets.h"
 
 namespace tempo::train {
 namespace {
 
 constexpr const char* kSequenceLength = "data.sequence_length";
+constexpr const char* kLayersPreset = "layers.preset";
 constexpr const char* kWarmupSteps = "schedule.warmup_steps";
 constexpr const char* kWarmupRatio = "schedule.warmup_ratio";
 /// The keys that model.size stands for.
@@ -60,6 +63,7 @@ class Written {
     check_known(value);
     if (value.key == kWarmupSteps) add_alternative(value, kWarmupRatio);
     if (value.key == kWarmupRatio) add_alternative(value, kWarmupSteps);
+    if (value.is_override && value.key == kLayersPreset) forget_file_layers();
     const auto earlier = values_.find(value.key);
     if (earlier != values_.end() && earlier->second.is_override) {
       refuse(value.place, "is given twice; the first is " + earlier->second.place);
@@ -75,6 +79,14 @@ class Written {
       refuse(value.key_place, std::string("cannot be given together with ") + other + " (" + found->second.place + ")");
     }
     values_.erase(found);
+  }
+
+  /// A preset in an override is meant as a whole: the file's single keys would undo it.
+  void forget_file_layers() {
+    for (auto entry = values_.begin(); entry != values_.end();) {
+      const bool goes = section_of(entry->first) == "layers" && !entry->second.is_override;
+      entry = goes ? values_.erase(entry) : std::next(entry);
+    }
   }
 
   static void check_known(const WrittenValue& value) {
@@ -215,6 +227,26 @@ void check_schedule(const RunConfig& config, const Written& written) {
   }
 }
 
+/// The preset's options, and single keys over them.
+void resolve_layers(Draft& draft, const Written& written) {
+  Draft resolved = draft;
+  resolved.layers = layer_preset(draft.layers_preset);
+  for (const Field& field : config_fields()) {
+    const WrittenValue* value = written.find(field.key);
+    if (value != nullptr && section_of(field.key) == "layers") field.read(resolved, *value);
+  }
+  layers::LayerOptions& options = resolved.layers;
+  if (options.recompute == layers::RecomputeOption::kFfn) {
+    // GELU's output is made again with what leads to it; another setting of it would do nothing.
+    if (written.has("layers.gelu") && options.gelu != layers::GeluOption::kRecompute)
+      refuse(written.place("layers.gelu"), "has no effect, because layers.recompute ffn makes GELU's output again");
+    options.gelu = layers::GeluOption::kRecompute;
+  }
+  if (written.has("layers.masks") && !uses_masks(options))
+    refuse(written.place("layers.masks"), "has no effect, because neither layers.gelu nor layers.dropout is tempo");
+  draft.layers = options;
+}
+
 void check_init(const RunConfig& config, const Written& written) {
   for (const char* key : {"init.optimizer", "init.step"}) {
     if (!config.init.from && written.has(key))
@@ -293,6 +325,7 @@ void check_prepare(const RunConfig& config, const Written& written) {
 
 /// Fills in what other keys decide, and checks the rules between keys.
 void complete(Draft& draft, const Written& written) {
+  resolve_layers(draft, written);
   resolve_warmup(draft, written);
   resolve_evaluation(draft, written);
   if (!written.has("train.micro_batch")) {

@@ -17,6 +17,7 @@
 #include "data/corpus.h"
 #include "data/masking.h"
 #include "data/sentences.h"
+#include "layers/modules.h"
 #include "model/config.h"
 #include "train/schedule.h"
 
@@ -102,6 +103,7 @@ struct InitConfig {
 struct RunConfig {
   model::ModelConfig model;
   std::string layers_preset = "baseline";
+  layers::LayerOptions layers;  ///< the preset's, single keys over it
   DataConfig data;
   TrainConfig train;
   OptimizerConfig optimizer;
@@ -114,7 +116,8 @@ struct RunConfig {
 };
 
 /// Reads `file`, applies `overrides` ("section.key=value"; lists as [a, b]) and checks the result. An override replaces
-/// the file's key; schedule.warmup_steps and schedule.warmup_ratio replace each other.
+/// the file's key; schedule.warmup_steps and schedule.warmup_ratio replace each other, and layers.preset replaces all layers.* keys
+/// of the file.
 /// With init.from the architecture comes from that folder's config.json; a key that is also written and decides what
 /// the weights compute must agree, the others (dropouts, vocab_multiple) may differ.
 /// Throws c10::ValueError: "FILE:LINE:COLUMN: KEY: ..." for YAML, "override KEY=VALUE: ..." for an override; unknown

@@ -12,6 +12,7 @@
 #include "model/durable_file.h"
 #include "train/checkpoint.h"
 #include "train/evaluation.h"
+#include "train/layer_presets.h"
 #include "train/run_data.h"
 #include "train/run_dir.h"
 #include "train/run_loop.h"
@@ -19,7 +20,7 @@
 namespace tempo::train {
 namespace {
 
-c10::Device choose_device(const std::string& name) {
+c10::Device find_device(const std::string& name) {
   if (name == "cpu") return c10::DeviceType::CPU;
   const bool has_kernels = layers::has_cuda_kernels();
   if (has_kernels && at::hasCUDA()) return c10::Device(c10::DeviceType::CUDA, 0);
@@ -29,6 +30,13 @@ c10::Device choose_device(const std::string& name) {
   TORCH_CHECK_VALUE(name != "cuda",
                     "train.device: cuda: no GPU was found that CUDA can use; use cpu or auto, or look at nvidia-smi");
   return c10::DeviceType::CPU;
+}
+
+c10::Device choose_device(const RunConfig& config) {
+  const c10::Device device = find_device(config.train.device);
+  TORCH_CHECK_VALUE(device.is_cpu() || config.layers.attention == layers::AttentionOption::kBaseline,
+                    "layers.attention: on a GPU only baseline is there so far");
+  return device;
 }
 
 void set_threads(std::int64_t threads) {
@@ -44,7 +52,7 @@ struct Learner {
 /// As the run begins: from the seed, or from init.from.
 Learner begin(const RunConfig& config, c10::Device device) {
   Learner learner;
-  learner.model = model::make_model(config.model, device);
+  learner.model = model::make_model(config.model, device, config.layers);
   learner.optimizer = std::make_unique<Optimizer>(config.optimizer, learner.model->parameters());
   if (!config.init.from) {
     learner.model->parameters().initialise(config.train.seed);
@@ -94,6 +102,7 @@ void run_to_end(const RunConfig& config, const RunParts& parts, const RunStart& 
   spdlog::info("run {}", config.run.dir.string());
   spdlog::info("model: {} parameters ({} decayed, {} not) on {} with {} threads", model::count_parameters(config.model),
                optimizer.num_decayed(), optimizer.num_undecayed(), parts.device.str(), at::get_num_threads());
+  spdlog::info("layers: {} ({})", config.layers_preset, text_of(config.layers));
   spdlog::info("data: {} sequences of {} tokens", data.training->num_examples(), data.training->sequence_length());
   if (data.validation) spdlog::info("evaluation: {}", evaluation_text(config, data));
   if (!loop.run()) {
@@ -125,7 +134,7 @@ void log_load_report(const model::LoadReport& report, const std::filesystem::pat
 
 std::string check_run(const RunConfig& config) {
   set_threads(config.train.threads);
-  choose_device(config.train.device);
+  choose_device(config);
   RunDirectory::check(config.run.dir, config.run.overwrite);
   const RunData data = open_data(config);
   const data::Dataset& training = *data.training;
@@ -147,7 +156,7 @@ std::string check_run(const RunConfig& config) {
 
 void train(const RunConfig& config, const ProgramVersion& program) {
   set_threads(config.train.threads);
-  const c10::Device device = choose_device(config.train.device);
+  const c10::Device device = choose_device(config);
   RunDirectory::check(config.run.dir, config.run.overwrite);
   RunData data = open_data(config);
   const Learner learner = begin(config, device);
@@ -164,7 +173,7 @@ void train(const RunConfig& config, const ProgramVersion& program) {
 
 void resume(const RunConfig& config, const std::vector<ConfigChange>& changes, const ProgramVersion& program) {
   set_threads(config.train.threads);
-  const c10::Device device = choose_device(config.train.device);
+  const c10::Device device = choose_device(config);
   RunDirectory directory = RunDirectory::reopen(config.run.dir);
   std::vector<std::string> damages;
   const std::optional<IntactCheckpoint> found =
@@ -194,7 +203,7 @@ void resume(const RunConfig& config, const std::vector<ConfigChange>& changes, c
   RunData data = open_data(config);
   TORCH_CHECK_VALUE(data.training->num_examples() == state.examples, "data.shards: hold ",
                     data.training->num_examples(), " sequences, but the run was trained on ", state.examples);
-  const std::unique_ptr<model::Model> model = model::make_model(config.model, device);
+  const std::unique_ptr<model::Model> model = model::make_model(config.model, device, config.layers);
   Optimizer optimizer(config.optimizer, model->parameters());
   load_weights_as_saved(found->folder, *model);
   load_optimizer(found->folder, state, optimizer);

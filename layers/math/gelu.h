@@ -1,4 +1,5 @@
-// GELU (Hendrycks & Gimpel 2016) in its exact and its tanh form, with derivatives, from the input.
+// GELU (Hendrycks & Gimpel 2016) in its exact and its tanh form, with derivatives, from the input. From the output:
+// gelu_inverse.h.
 //
 //   exact   y = x Phi(x)                              y' = Phi(x) + x phi(x)
 //   tanh    y = x / (1 + exp(-2 sqrt(2/pi) (x + 0.044715 x^3)))
@@ -23,6 +24,8 @@ struct ValueAndSlope {
 };
 
 struct GeluExact {
+  using Fit = GeluExactFit;
+
   static TEMPO_HOST_DEVICE float value(float x) {
     const Parts parts = split(x);
     return std::fma(-parts.t, parts.density * parts.mills, x > 0.0f ? x : 0.0f);
@@ -67,6 +70,8 @@ struct GeluExact {
 };
 
 struct GeluTanh {
+  using Fit = GeluTanhFit;
+
   static TEMPO_HOST_DEVICE float value(float x) { return value_and_slope(x).value; }
 
   static TEMPO_HOST_DEVICE ValueAndSlope<float> value_and_slope(float x) {

@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <vector>
 
-#include "layers/math/softmax.h"
 #include "layers/ops/attention_cuda.h"
+#include "layers/ops/attention_rows.h"
+#include "layers/ops/bit_mask.h"
 #include "layers/ops/cpu_loops.h"
 #include "layers/ops/dispatch.h"
 #include "layers/ops/dropout.h"
@@ -13,118 +15,54 @@ namespace {
 // Query rows a thread carries from scores to context at a time, so that they stay in its cache: 128 x 512 floats are 256 KiB.
 constexpr std::int64_t kQueryRows = 128;
 
-template <typename T>
-TEMPO_INLINE T scale_and_max(T* scores, T scale, std::int64_t size) {
-  constexpr int kLanes = Lanes<T>::kCount;
-  T lane[kLanes];
-  for (int l = 0; l < kLanes; ++l) lane[l] = -std::numeric_limits<T>::infinity();
-  const std::int64_t whole = size - size % kLanes;
-  for (std::int64_t i = 0; i < whole; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) {
-      const T scaled = scores[i + l] * scale;
-      scores[i + l] = scaled;
-      lane[l] = scaled > lane[l] ? scaled : lane[l];
-    }
-  }
-  for (std::int64_t i = whole; i < size; ++i) {
-    scores[i] *= scale;
-    lane[i - whole] = scores[i] > lane[i - whole] ? scores[i] : lane[i - whole];
-  }
-  for (int l = 1; l < kLanes; ++l) lane[0] = lane[l] > lane[0] ? lane[l] : lane[0];
-  return lane[0];
-}
+/// What all heads of a batch share, as the operators are given it.
+struct Layout {
+  c10::IntArrayRef host_starts;
+  std::int64_t num_heads;
+  bool is_causal;
+  AttentionKeep keep;
+  MaskKeep mask;
 
-template <typename T>
-TEMPO_INLINE void softmax_loop(T* scores, T scale, std::int64_t size) {
-  constexpr int kLanes = Lanes<T>::kCount;
-  const T row_max = scale_and_max(scores, scale, size);
-  const std::int64_t whole = size - size % kLanes;
-  Lanes<T> total;
-  for (std::int64_t i = 0; i < whole; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) {
-      scores[i + l] = math::softmax_weight(scores[i + l], row_max);
-      total.lane[l] += scores[i + l];
-    }
+  bool keeps_squares() const { return keep != AttentionKeep::kLogSumExp; }
+  std::int64_t slots(std::size_t b) const { return host_starts[b + 1] - host_starts[b]; }
+  std::int64_t max_slots() const {
+    std::int64_t largest = 0;
+    for (std::size_t b = 0; b + 1 < host_starts.size(); ++b) largest = std::max(largest, slots(b));
+    return largest;
   }
-  for (std::int64_t i = whole; i < size; ++i) {
-    scores[i] = math::softmax_weight(scores[i], row_max);
-    total.lane[i - whole] += scores[i];
+  /// Bytes of one row of the mask of a sequence of so many slots.
+  std::int64_t mask_bytes(std::int64_t slots) const {
+    return mask == MaskKeep::kBytes ? slots : mask == MaskKeep::kBits ? tempo::layers::mask_bytes(slots) : 0;
   }
-  const T inverse = T{1} / total.sum();
-  for (std::int64_t i = 0; i < size; ++i) scores[i] *= inverse;
-}
-
-template <typename T>
-TEMPO_INLINE void drop_loop(const T* probabilities, const std::uint16_t* bits, std::uint32_t threshold, T scale,
-                            std::int64_t size, T* dropped, std::uint8_t* mask) {
-  for (std::int64_t i = 0; i < size; ++i) {
-    const bool keep = bits[i] < threshold;
-    mask[i] = keep;
-    dropped[i] = keep ? probabilities[i] * scale : T{0};
+  /// Entries before each sequence, and in all, of a tensor that has row_entries(slots) for each query of each head.
+  template <typename Entries>
+  std::vector<std::int64_t> offsets(Entries&& row_entries) const {
+    std::vector<std::int64_t> result{0};
+    for (std::size_t b = 0; b + 1 < host_starts.size(); ++b)
+      result.push_back(result.back() + num_heads * slots(b) * row_entries(slots(b)));
+    return result;
   }
-}
-
-/// grad: in, the gradient of the dropped probabilities; out, that of the unscaled scores. `mask` may be null.
-template <typename T>
-TEMPO_INLINE void score_grad_loop(T* grad, const T* probabilities, const std::uint8_t* mask, T keep_scale,
-                                  T score_scale, std::int64_t size) {
-  constexpr int kLanes = Lanes<T>::kCount;
-  if (mask != nullptr) {
-    for (std::int64_t i = 0; i < size; ++i) grad[i] = mask[i] != 0 ? grad[i] * keep_scale : T{0};
-  }
-  const std::int64_t whole = size - size % kLanes;
-  Lanes<T> dot;
-  for (std::int64_t i = 0; i < whole; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) dot.lane[l] = std::fma(grad[i + l], probabilities[i + l], dot.lane[l]);
-  }
-  for (std::int64_t i = whole; i < size; ++i)
-    dot.lane[i - whole] = std::fma(grad[i], probabilities[i], dot.lane[i - whole]);
-  const T row_dot = dot.sum();
-  for (std::int64_t i = 0; i < size; ++i)
-    grad[i] = math::softmax_grad(probabilities[i], grad[i], row_dot) * score_scale;
-}
-
-#define TEMPO_ATTENTION_LOOPS(T, CLONES)                                                                             \
-  CLONES void softmax_row(T* scores, T scale, std::int64_t size) { softmax_loop(scores, scale, size); }              \
-  CLONES void drop_row(const T* probabilities, const std::uint16_t* bits, std::uint32_t threshold, T scale,          \
-                       std::int64_t size, T* dropped, std::uint8_t* mask) {                                          \
-    drop_loop(probabilities, bits, threshold, scale, size, dropped, mask);                                           \
-  }                                                                                                                  \
-  CLONES void score_grad_row(T* grad, const T* probabilities, const std::uint8_t* mask, T keep_scale, T score_scale, \
-                             std::int64_t size) {                                                                    \
-    score_grad_loop(grad, probabilities, mask, keep_scale, score_scale, size);                                       \
-  }
-
-TEMPO_ATTENTION_LOOPS(float, TEMPO_VECTORISED)
-TEMPO_ATTENTION_LOOPS(double, )
-
-/// Elements of the S x S tensors before each sequence: heads x the sum of squared slot counts.
-std::vector<std::int64_t> square_offsets(c10::IntArrayRef host_starts, std::int64_t num_heads) {
-  std::vector<std::int64_t> offsets{0};
-  for (std::size_t b = 0; b + 1 < host_starts.size(); ++b) {
-    const std::int64_t slots = host_starts[b + 1] - host_starts[b];
-    offsets.push_back(offsets.back() + num_heads * slots * slots);
-  }
-  return offsets;
-}
-
-std::int64_t max_slots(c10::IntArrayRef host_starts) {
-  std::int64_t largest = 0;
-  for (std::size_t b = 0; b + 1 < host_starts.size(); ++b)
-    largest = std::max(largest, host_starts[b + 1] - host_starts[b]);
-  return largest;
-}
+  /// Elements of a buffer for a chunk of one head's S x S part.
+  std::int64_t chunk_size() const { return std::min(kQueryRows, max_slots()) * max_slots(); }
+  /// Threads that heads run on at the same time.
+  std::int64_t num_threads() const { return std::min<std::int64_t>(num_heads, at::get_num_threads()); }
+};
 
 /// One head of one sequence: views of its rows and columns in the big tensors.
 template <typename T>
 struct Head {
+  std::int64_t number;
   std::int64_t start;   // first slot of the sequence in T
   std::int64_t length;  // real tokens
-  std::int64_t slots;   // row stride of the S x S tensors
-  std::int64_t square;  // offset of this head's S x S part
+  std::int64_t slots;   // of the sequence
   std::int64_t hidden;  // row stride of q, k, v
   std::int64_t column;  // first column of the head
   std::int64_t head_size;
+  std::int64_t square;     // offset of its S x S part
+  std::int64_t mask;       // offset of its mask
+  std::int64_t statistic;  // offset of its log-sum-exps
+  std::uint32_t example;
+  bool is_causal;
   at::TensorOptions options;
 
   /// Rows [first, first + count) of this head in a [T, H] tensor.
@@ -134,109 +72,268 @@ struct Head {
   at::Tensor rows(const T* data, std::int64_t first, std::int64_t count) const {
     return rows(const_cast<T*>(data), first, count);  // read only: ATen has no view of const memory
   }
-  /// Rows of this head's S x S part, real keys only.
-  at::Tensor square_rows(T* data, std::int64_t first, std::int64_t count) const {
-    return at::from_blob(data + square + first * slots, {count, length}, {slots, 1}, options);
+  /// `count` rows of `keys` entries in an S x S tensor or a buffer like it.
+  at::Tensor square_rows(T* data, std::int64_t count, std::int64_t keys) const {
+    return at::from_blob(data, {count, keys}, {slots, 1}, options);
   }
+  /// Keys that query `row` attends to.
+  std::int64_t keys_of(std::int64_t row) const { return is_causal ? std::min(row + 1, length) : length; }
 };
 
-/// Calls run(head number, sequence number, Head) for every head of every sequence, heads of one sequence in parallel.
+/// Calls run(Head) for every head of every sequence, heads of one sequence in parallel.
 template <typename T, typename Run>
-void for_each_head(const at::Tensor& q, const at::Tensor& lengths, c10::IntArrayRef host_starts, std::int64_t num_heads,
+void for_each_head(const at::Tensor& q, const at::Tensor& lengths, const at::Tensor& ids, const Layout& layout,
                    Run&& run) {
   const std::int64_t hidden = q.size(1);
-  const std::vector<std::int64_t> offsets = square_offsets(host_starts, num_heads);
+  const std::int64_t head_size = hidden / layout.num_heads;
+  const auto squares = layout.offsets([](std::int64_t slots) { return slots; });
+  const auto masks = layout.offsets([&](std::int64_t slots) { return layout.mask_bytes(slots); });
   const std::int64_t* length = lengths.const_data_ptr<std::int64_t>();
-  for (std::size_t b = 0; b + 1 < host_starts.size(); ++b) {
-    const std::int64_t slots = host_starts[b + 1] - host_starts[b];
-    at::parallel_for(0, num_heads, 1, [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
+  for (std::size_t b = 0; b + 1 < layout.host_starts.size(); ++b) {
+    const std::int64_t start = layout.host_starts[b];
+    const std::int64_t slots = layout.slots(b);
+    at::parallel_for(0, layout.num_heads, 1, [&](std::int64_t begin, std::int64_t end) {
       const at::AutoDispatchBelowADInplaceOrView guard;
       for (std::int64_t h = begin; h < end; ++h) {
-        run(h, b,
-            Head<T>{host_starts[b], length[b], slots, offsets[b] + h * slots * slots, hidden, h * (hidden / num_heads),
-                    hidden / num_heads, q.options()});
+        run(Head<T>{h, start, length[b], slots, hidden, h * head_size, head_size, squares[b] + h * slots * slots,
+                    masks[b] + h * slots * layout.mask_bytes(slots), layout.num_heads * start + h * slots,
+                    static_cast<std::uint32_t>(id[b]), layout.is_causal, q.options()});
       }
     });
   }
 }
 
-void check_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, c10::IntArrayRef host_starts,
-                  std::int64_t num_heads) {
+/// The mask of a query's keys as bytes, wherever it comes from: drawn, kept as bytes or kept as bits.
+class MaskRow {
+ public:
+  MaskRow(const Layout& layout, const math::DropoutKey& key, std::int64_t slots)
+      : layout_(layout),
+        key_(key),
+        row_bytes_(layout.mask_bytes(slots)),
+        bits_(mask_bytes(slots) * 8),
+        bytes_(slots + 7) {}
+
+  /// Draws it, and writes it to `kept` (null: nowhere) as the layout says.
+  template <typename T>
+  const std::uint8_t* draw(const Head<T>& head, std::int64_t row, std::int64_t keys, std::uint8_t* kept) {
+    dropout_row_bits(key_, static_cast<std::uint32_t>(head.number), static_cast<std::uint32_t>(row), head.example, keys,
+                     bits_.data());
+    std::uint8_t* bytes = bytes_.data();
+    if (kept != nullptr && layout_.mask == MaskKeep::kBytes) bytes = kept + head.mask + row * row_bytes_;
+    write_kept(bits_.data(), key_.threshold, keys, bytes);
+    if (kept != nullptr && layout_.mask == MaskKeep::kBits) pack_mask(bytes, keys, kept + head.mask + row * row_bytes_);
+    return bytes;
+  }
+
+  /// Reads it from `kept`, or draws it again where nothing was kept.
+  template <typename T>
+  const std::uint8_t* read(const Head<T>& head, std::int64_t row, std::int64_t keys, const std::uint8_t* kept) {
+    if (layout_.mask == MaskKeep::kNothing) return draw(head, row, keys, nullptr);
+    const std::uint8_t* of_row = kept + head.mask + row * row_bytes_;
+    if (layout_.mask == MaskKeep::kBytes) return of_row;
+    unpack_mask(of_row, keys, bytes_.data());
+    return bytes_.data();
+  }
+
+ private:
+  const Layout& layout_;
+  const math::DropoutKey& key_;
+  std::int64_t row_bytes_;
+  std::vector<std::uint16_t> bits_;
+  std::vector<std::uint8_t> bytes_;
+};
+
+void check_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Layout& layout) {
   TORCH_CHECK(q.dim() == 2 && q.sizes() == k.sizes() && q.sizes() == v.sizes(), "attention: q ", q.sizes(), ", k ",
               k.sizes(), ", v ", v.sizes(), " must be [T, H] alike");
-  TORCH_CHECK(num_heads > 0 && q.size(1) % num_heads == 0, "attention: hidden size ", q.size(1),
-              " does not divide into ", num_heads, " heads");
-  TORCH_CHECK(!host_starts.empty() && host_starts.front() == 0 && host_starts.back() == q.size(0),
+  TORCH_CHECK(layout.num_heads > 0 && q.size(1) % layout.num_heads == 0, "attention: hidden size ", q.size(1),
+              " does not divide into ", layout.num_heads, " heads");
+  TORCH_CHECK(!layout.host_starts.empty() && layout.host_starts.front() == 0 && layout.host_starts.back() == q.size(0),
               "attention: sequence starts must run from 0 to the number of slots, ", q.size(0));
+  TORCH_CHECK(layout.keep != AttentionKeep::kDropped || layout.mask == MaskKeep::kBytes,
+              "attention: what keeps the dropped copy keeps its mask as bytes");
+  TORCH_CHECK(layout.keep != AttentionKeep::kLogSumExp || layout.mask == MaskKeep::kNothing,
+              "attention: what keeps no probabilities keeps no mask");
 }
 
-using FourTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+/// Zeros in the rows of a chunk beyond the keys that their queries attend to: products run over `keys` of them.
+template <typename T>
+void clear_rest(T* row, std::int64_t attended, std::int64_t keys) {
+  std::fill(row + attended, row + keys, T{0});
+}
+
+template <typename T>
+T* data_or_null(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.mutable_data_ptr<T>() : nullptr;
+}
+
+using FiveTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 using ThreeTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-FourTensors attention_kernel(const at::Tensor& q_any, const at::Tensor& k_any, const at::Tensor& v_any,
+/// Where one call of the forward pass reads and writes; pointers are null where the layout has no such tensor.
+template <typename T>
+struct ForwardData {
+  const T *q, *k, *v;
+  T *context, *probabilities, *dropped, *log_sum_exp, *scratch;
+  std::uint8_t* mask;
+};
+
+template <typename T>
+void forward_head(const Layout& layout, const math::DropoutKey& key, bool drops, const Head<T>& head,
+                  const ForwardData<T>& data) {
+  const T scale = T{1} / std::sqrt(static_cast<T>(head.head_size));
+  MaskRow mask(layout, key, head.slots);
+  T* own = data.scratch == nullptr ? nullptr : data.scratch + at::get_thread_num() * layout.chunk_size();
+  for (std::int64_t first = 0; first < head.length; first += kQueryRows) {
+    const std::int64_t count = std::min(kQueryRows, head.length - first);
+    const std::int64_t keys = head.keys_of(first + count - 1);
+    T* weights = layout.keeps_squares() ? data.probabilities + head.square + first * head.slots : own;
+    T* used = weights;  // what multiplies v
+    if (drops && data.dropped != nullptr) used = data.dropped + head.square + first * head.slots;
+    if (drops && data.dropped == nullptr) used = layout.keeps_squares() ? own : weights;
+    at::Tensor scores = head.square_rows(weights, count, keys);
+    at::mm_out(scores, head.rows(data.q, first, count), head.rows(data.k, 0, keys).t());
+    for (std::int64_t r = 0; r < count; ++r) {
+      const std::int64_t attended = head.keys_of(first + r);
+      T* row = weights + r * head.slots;
+      const T log_sum_exp = softmax_row(row, scale, attended);
+      if (data.log_sum_exp != nullptr) data.log_sum_exp[head.statistic + first + r] = log_sum_exp;
+      clear_rest(row, attended, keys);
+      if (!drops) continue;
+      drop_row(row, mask.draw(head, first + r, attended, data.mask), static_cast<T>(key.scale()), attended,
+               used + r * head.slots);
+      clear_rest(used + r * head.slots, attended, keys);
+    }
+    at::Tensor out = head.rows(data.context, first, count);
+    at::mm_out(out, head.square_rows(used, count, keys), head.rows(data.v, 0, keys));
+  }
+  head.rows(data.context, head.length, head.slots - head.length).zero_();
+}
+
+FiveTensors attention_kernel(const at::Tensor& q_any, const at::Tensor& k_any, const at::Tensor& v_any,
                              const at::Tensor& lengths, const at::Tensor& ids, c10::IntArrayRef host_starts,
-                             std::int64_t num_heads, double drop_probability, std::int64_t seed, std::int64_t step,
-                             std::int64_t site) {
-  check_shapes(q_any, k_any, v_any, host_starts, num_heads);
+                             std::int64_t num_heads, bool is_causal, std::int64_t keep, std::int64_t mask_keep,
+                             double drop_probability, std::int64_t seed, std::int64_t step, std::int64_t site) {
+  const Layout layout{host_starts, num_heads, is_causal, AttentionKeep{keep}, MaskKeep{mask_keep}};
+  check_shapes(q_any, k_any, v_any, layout);
   check_contiguous("attention", {lengths, ids});
   const at::Tensor q = q_any.contiguous();
   const at::Tensor k = k_any.contiguous();
   const at::Tensor v = v_any.contiguous();
   const bool drops = drop_probability > 0;
   const math::DropoutKey key = dropout_key({drop_probability, static_cast<std::uint64_t>(seed), step, site});
-  const std::int64_t num_squares = square_offsets(host_starts, num_heads).back();
+  const std::int64_t num_squares = layout.offsets([](std::int64_t slots) { return slots; }).back();
+  const std::int64_t num_mask_bytes =
+      layout.offsets([&](std::int64_t slots) { return layout.mask_bytes(slots); }).back();
   at::Tensor context = at::empty_like(q);
-  at::Tensor probabilities = at::empty({num_squares}, q.options());
-  at::Tensor mask = drops ? at::empty({num_squares}, q.options().dtype(at::kByte)) : at::Tensor();
-  at::Tensor dropped = drops ? at::empty({num_squares}, q.options()) : at::Tensor();
+  at::Tensor probabilities, mask, dropped, log_sum_exp, scratch;
+  if (layout.keeps_squares()) probabilities = at::empty({num_squares}, q.options());
+  if (drops && layout.mask != MaskKeep::kNothing) mask = at::empty({num_mask_bytes}, q.options().dtype(at::kByte));
+  if (drops && layout.keep == AttentionKeep::kDropped) dropped = at::empty({num_squares}, q.options());
+  if (layout.keep == AttentionKeep::kLogSumExp) log_sum_exp = at::empty({num_heads * q.size(0)}, q.options());
+  if (layout.keep == AttentionKeep::kLogSumExp || (drops && layout.keep == AttentionKeep::kProbabilities))
+    scratch = at::empty({layout.num_threads() * layout.chunk_size()}, q.options());
   const auto cpu = [&] {
     for_element_type(q, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
-      const T* q_data = q.const_data_ptr<T>();
-      const T* k_data = k.const_data_ptr<T>();
-      const T* v_data = v.const_data_ptr<T>();
-      const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
-      T* context_data = context.mutable_data_ptr<T>();
-      T* weights = probabilities.mutable_data_ptr<T>();
-      T* used = drops ? dropped.mutable_data_ptr<T>() : weights;  // what multiplies v
-      std::uint8_t* mask_data = drops ? mask.mutable_data_ptr<std::uint8_t>() : nullptr;
-      for_each_head<T>(q, lengths, host_starts, num_heads, [&](std::int64_t h, std::size_t b, const Head<T>& head) {
-        const T scale = T{1} / std::sqrt(static_cast<T>(head.head_size));
-        const at::Tensor keys = head.rows(k_data, 0, head.length);
-        const at::Tensor values = head.rows(v_data, 0, head.length);
-        std::vector<std::uint16_t> bits((head.length + 7) / 8 * 8);
-        for (std::int64_t first = 0; first < head.length; first += kQueryRows) {
-          const std::int64_t count = std::min(kQueryRows, head.length - first);
-          at::Tensor scores = head.square_rows(weights, first, count);
-          at::mm_out(scores, head.rows(q_data, first, count), keys.t());
-          for (std::int64_t r = 0; r < count; ++r) {
-            const std::int64_t at = head.square + (first + r) * head.slots;
-            softmax_row(weights + at, scale, head.length);
-            if (!drops) continue;
-            dropout_row_bits(key, static_cast<std::uint32_t>(h), static_cast<std::uint32_t>(first + r),
-                             static_cast<std::uint32_t>(id[b]), head.length, bits.data());
-            drop_row(weights + at, bits.data(), key.threshold, static_cast<T>(key.scale()), head.length, used + at,
-                     mask_data + at);
-          }
-          at::Tensor out = head.rows(context_data, first, count);
-          at::mm_out(out, head.square_rows(used, first, count), values);
-        }
-        head.rows(context_data, head.length, head.slots - head.length).zero_();
-      });
+      const ForwardData<T> data{
+          q.const_data_ptr<T>(),         k.const_data_ptr<T>(),          v.const_data_ptr<T>(),
+          context.mutable_data_ptr<T>(), data_or_null<T>(probabilities), data_or_null<T>(dropped),
+          data_or_null<T>(log_sum_exp),  data_or_null<T>(scratch),       data_or_null<std::uint8_t>(mask)};
+      for_each_head<T>(q, lengths, ids, layout,
+                       [&](const Head<T>& head) { forward_head(layout, key, drops, head, data); });
     });
   };
   on_device(q, cpu, [&](void* stream) {
+    TORCH_CHECK(layout.keep == AttentionKeep::kDropped && !is_causal,
+                "attention: on CUDA there is only the form that keeps the dropped copy, without a causal mask");
     cuda::attention(stream, {host_starts, num_heads}, lengths, ids, key, q, k, v, context, probabilities, mask,
                     dropped);
   });
-  return {context, probabilities, mask, dropped};
+  return {context, probabilities, mask, dropped, log_sum_exp};
+}
+
+/// Where one call of the backward pass reads and writes.
+template <typename T>
+struct BackwardData {
+  const T *grad, *q, *k, *v;
+  const T *probabilities, *dropped, *log_sum_exp;
+  const std::uint8_t* mask;
+  T *grad_q, *grad_k, *grad_v, *scratch;
+};
+
+template <typename T>
+void backward_head(const Layout& layout, const math::DropoutKey& key, bool drops, const Head<T>& head,
+                   const BackwardData<T>& data) {
+  const T scale = T{1} / std::sqrt(static_cast<T>(head.head_size));
+  MaskRow mask_row(layout, key, head.slots);
+  const std::int64_t num_buffers = layout.keeps_squares() ? 1 : 2;
+  T* score_grads = data.scratch + at::get_thread_num() * num_buffers * layout.chunk_size();
+  T* own = score_grads + layout.chunk_size();  // the second buffer
+  for (std::int64_t first = 0; first < head.length; first += kQueryRows) {
+    const std::int64_t count = std::min(kQueryRows, head.length - first);
+    const std::int64_t keys = head.keys_of(first + count - 1);
+    const at::Tensor queries = head.rows(data.q, first, count);
+    const at::Tensor context_grad = head.rows(data.grad, first, count);
+    T* weights = own;
+    if (layout.keeps_squares()) {
+      weights = const_cast<T*>(data.probabilities) + head.square + first * head.slots;  // read only, through views
+    } else {
+      at::Tensor scores = head.square_rows(weights, count, keys);
+      at::mm_out(scores, queries, head.rows(data.k, 0, keys).t());
+      for (std::int64_t r = 0; r < count; ++r) {
+        const std::int64_t attended = head.keys_of(first + r);
+        softmax_row_again(weights + r * head.slots, scale, data.log_sum_exp[head.statistic + first + r], attended);
+        clear_rest(weights + r * head.slots, attended, keys);
+      }
+    }
+    T* used = weights;
+    if (drops && data.dropped != nullptr) used = const_cast<T*>(data.dropped) + head.square + first * head.slots;
+    if (drops && data.dropped == nullptr) {
+      used = score_grads;  // until they are needed
+      for (std::int64_t r = 0; r < count; ++r) {
+        const std::int64_t attended = head.keys_of(first + r);
+        drop_row(weights + r * head.slots, mask_row.read(head, first + r, attended, data.mask),
+                 static_cast<T>(key.scale()), attended, used + r * head.slots);
+        clear_rest(used + r * head.slots, attended, keys);
+      }
+    }
+    // Of a causal chunk's keys the last ones have no gradient yet.
+    const std::int64_t known = first == 0 ? 0 : head.keys_of(first - 1);
+    const auto add_product = [&](T* to, T* left, const at::Tensor& right) {
+      if (known > 0) head.rows(to, known, keys - known).zero_();
+      at::Tensor sum = head.rows(to, 0, keys);
+      at::addmm_out(sum, sum, head.square_rows(left, count, keys).t(), right, known > 0 ? 1 : 0);
+    };
+    add_product(data.grad_v, used, context_grad);
+    at::Tensor score_grad = head.square_rows(score_grads, count, keys);
+    at::mm_out(score_grad, context_grad, head.rows(data.v, 0, keys).t());
+    for (std::int64_t r = 0; r < count; ++r) {
+      const std::int64_t attended = head.keys_of(first + r);
+      const std::uint8_t* mask = drops ? mask_row.read(head, first + r, attended, data.mask) : nullptr;
+      score_grad_row(score_grads + r * head.slots, weights + r * head.slots, mask, static_cast<T>(key.scale()), scale,
+                     attended);
+      clear_rest(score_grads + r * head.slots, attended, keys);
+    }
+    at::Tensor query_grad = head.rows(data.grad_q, first, count);
+    at::mm_out(query_grad, score_grad, head.rows(data.k, 0, keys));
+    add_product(data.grad_k, score_grads, queries);
+  }
+  for (T* padded : {data.grad_q, data.grad_k, data.grad_v})
+    head.rows(padded, head.length, head.slots - head.length).zero_();
 }
 
 ThreeTensors attention_backward_kernel(const at::Tensor& grad_any, const at::Tensor& q_any, const at::Tensor& k_any,
-                                       const at::Tensor& v_any, const at::Tensor& probabilities,
+                                       const at::Tensor& v_any, const std::optional<at::Tensor>& probabilities,
                                        const std::optional<at::Tensor>& mask, const std::optional<at::Tensor>& dropped,
-                                       const at::Tensor& lengths, c10::IntArrayRef host_starts, std::int64_t num_heads,
-                                       double drop_probability) {
+                                       const std::optional<at::Tensor>& log_sum_exp, const at::Tensor& lengths,
+                                       const at::Tensor& ids, c10::IntArrayRef host_starts, std::int64_t num_heads,
+                                       bool is_causal, std::int64_t keep, std::int64_t mask_keep,
+                                       double drop_probability, std::int64_t seed, std::int64_t step,
+                                       std::int64_t site) {
+  const Layout layout{host_starts, num_heads, is_causal, AttentionKeep{keep}, MaskKeep{mask_keep}};
+  const math::DropoutKey key = dropout_key({drop_probability, static_cast<std::uint64_t>(seed), step, site});
   const at::Tensor grad = grad_any.contiguous();
   const at::Tensor q = q_any.contiguous();
   const at::Tensor k = k_any.contiguous();
@@ -244,52 +341,33 @@ ThreeTensors attention_backward_kernel(const at::Tensor& grad_any, const at::Ten
   at::Tensor grad_q = at::empty_like(q);
   at::Tensor grad_k = at::empty_like(k);
   at::Tensor grad_v = at::empty_like(v);
-  // The gradient of one sequence's scores; the heads of a sequence run side by side.
-  const std::int64_t slots = max_slots(host_starts);
-  at::Tensor scratch = at::empty({num_heads * slots * slots}, q.options());
+  // The gradient of one sequence's scores, as eager PyTorch has it; otherwise of the chunks at work.
+  const std::int64_t num_buffers = layout.keeps_squares() ? 1 : 2;
+  at::Tensor scratch =
+      at::empty({layout.keep == AttentionKeep::kDropped ? num_heads * layout.max_slots() * layout.max_slots()
+                                                        : layout.num_threads() * num_buffers * layout.chunk_size()},
+                q.options());
   const auto cpu = [&] {
     for_element_type(q, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
-      const bool drops = mask.has_value() && mask->defined();
-      const T* grad_data = grad.const_data_ptr<T>();
-      const T* q_data = q.const_data_ptr<T>();
-      const T* k_data = k.const_data_ptr<T>();
-      const T* v_data = v.const_data_ptr<T>();
-      T* weights = const_cast<T*>(probabilities.const_data_ptr<T>());  // read only, through views
-      T* used = drops ? const_cast<T*>(dropped->const_data_ptr<T>()) : weights;
-      const std::uint8_t* mask_data = drops ? mask->const_data_ptr<std::uint8_t>() : nullptr;
-      const T keep_scale = static_cast<T>(dropout_key({drop_probability, 0, 0, 0}).scale());
-      T* to_q = grad_q.mutable_data_ptr<T>();
-      T* to_k = grad_k.mutable_data_ptr<T>();
-      T* to_v = grad_v.mutable_data_ptr<T>();
-      T* scratch_data = scratch.mutable_data_ptr<T>();
-      for_each_head<T>(q, lengths, host_starts, num_heads, [&](std::int64_t h, std::size_t, const Head<T>& head) {
-        const T score_scale = T{1} / std::sqrt(static_cast<T>(head.head_size));
-        at::Tensor keys_grad = head.rows(to_k, 0, head.length);
-        at::Tensor values_grad = head.rows(to_v, 0, head.length);
-        for (std::int64_t first = 0; first < head.length; first += kQueryRows) {
-          const std::int64_t count = std::min(kQueryRows, head.length - first);
-          T* score_grads = scratch_data + h * slots * slots;
-          at::Tensor score_grad = at::from_blob(score_grads, {count, head.length}, q.options());
-          const at::Tensor context_grad = head.rows(grad_data, first, count);
-          at::mm_out(score_grad, context_grad, head.rows(v_data, 0, head.length).t());
-          for (std::int64_t r = 0; r < count; ++r) {
-            const std::int64_t at = head.square + (first + r) * head.slots;
-            score_grad_row(score_grads + r * head.length, weights + at, drops ? mask_data + at : nullptr, keep_scale,
-                           score_scale, head.length);
-          }
-          at::Tensor query_grad = head.rows(to_q, first, count);
-          at::mm_out(query_grad, score_grad, head.rows(k_data, 0, head.length));
-          const double keep_sum = first == 0 ? 0 : 1;
-          at::addmm_out(keys_grad, keys_grad, score_grad.t(), head.rows(q_data, first, count), keep_sum);
-          at::addmm_out(values_grad, values_grad, head.square_rows(used, first, count).t(), context_grad, keep_sum);
-        }
-        for (T* padded : {to_q, to_k, to_v}) head.rows(padded, head.length, head.slots - head.length).zero_();
-      });
+      const BackwardData<T> data{grad.const_data_ptr<T>(),
+                                 q.const_data_ptr<T>(),
+                                 k.const_data_ptr<T>(),
+                                 v.const_data_ptr<T>(),
+                                 data_or_null<T>(probabilities.value_or(at::Tensor())),
+                                 data_or_null<T>(dropped.value_or(at::Tensor())),
+                                 data_or_null<T>(log_sum_exp.value_or(at::Tensor())),
+                                 data_or_null<std::uint8_t>(mask.value_or(at::Tensor())),
+                                 grad_q.mutable_data_ptr<T>(),
+                                 grad_k.mutable_data_ptr<T>(),
+                                 grad_v.mutable_data_ptr<T>(),
+                                 scratch.mutable_data_ptr<T>()};
+      for_each_head<T>(q, lengths, ids, layout,
+                       [&](const Head<T>& head) { backward_head(layout, key, drop_probability > 0, head, data); });
     });
   };
   on_device(q, cpu, [&](void* stream) {
-    cuda::attention_backward(stream, {host_starts, num_heads}, {grad, q, k, v, probabilities, mask, dropped},
+    cuda::attention_backward(stream, {host_starts, num_heads}, {grad, q, k, v, *probabilities, mask, dropped},
                              drop_probability, grad_q, grad_k, grad_v, scratch);
   });
   return {grad_q, grad_k, grad_v};
@@ -297,13 +375,17 @@ ThreeTensors attention_backward_kernel(const at::Tensor& grad_any, const at::Ten
 
 struct AttentionFunction : Function<AttentionFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            std::int64_t num_heads, const Sequences& sequences, const DropoutSite& site) {
-    auto [output, probabilities, mask, dropped] =
-        TEMPO_CALL(attention, q, k, v, sequences.lengths, sequences.ids, sequences.host_starts, num_heads,
-                   site.drop_probability, static_cast<std::int64_t>(site.seed), site.step, site.site);
-    context->save_for_backward({q, k, v, probabilities, mask, dropped, sequences.lengths});
+                            const AttentionOptions& options, const Sequences& sequences, const DropoutSite& site) {
+    const auto keep = static_cast<std::int64_t>(options.keep);
+    const auto mask_keep = static_cast<std::int64_t>(options.mask);
+    const auto seed = static_cast<std::int64_t>(site.seed);
+    auto [output, probabilities, mask, dropped, log_sum_exp] =
+        TEMPO_CALL(attention, q, k, v, sequences.lengths, sequences.ids, sequences.host_starts, options.num_heads,
+                   options.is_causal, keep, mask_keep, site.drop_probability, seed, site.step, site.site);
+    context->save_for_backward({q, k, v, probabilities, mask, dropped, log_sum_exp, sequences.lengths, sequences.ids});
     context->saved_data["host_starts"] = sequences.host_starts;
-    context->saved_data["num_heads"] = num_heads;
+    context->saved_data["numbers"] =
+        std::vector<std::int64_t>{options.num_heads, options.is_causal, keep, mask_keep, seed, site.step, site.site};
     context->saved_data["drop_probability"] = site.drop_probability;
     return output;
   }
@@ -312,9 +394,11 @@ struct AttentionFunction : Function<AttentionFunction> {
     refuse_double_backward("attention");
     const variable_list saved = context->get_saved_variables();
     const std::vector<std::int64_t> host_starts = context->saved_data["host_starts"].toIntVector();
-    auto [grad_q, grad_k, grad_v] = TEMPO_CALL(
-        attention_backward, grads[0], saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], saved[6], host_starts,
-        context->saved_data["num_heads"].toInt(), context->saved_data["drop_probability"].toDouble());
+    const std::vector<std::int64_t> n = context->saved_data["numbers"].toIntVector();
+    auto [grad_q, grad_k, grad_v] =
+        TEMPO_CALL(attention_backward, grads[0], saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], saved[6],
+                   saved[7], saved[8], host_starts, n[0], n[1] != 0, n[2], n[3],
+                   context->saved_data["drop_probability"].toDouble(), n[4], n[5], n[6]);
     return {grad_q, grad_k, grad_v, {}, {}, {}};
   }
 };
@@ -324,9 +408,9 @@ TEMPO_REGISTER(attention_backward)
 
 }  // namespace
 
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::int64_t num_heads,
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options,
                      const Sequences& sequences, const DropoutSite& site) {
-  return AttentionFunction::apply(q, k, v, num_heads, sequences, site);
+  return AttentionFunction::apply(q, k, v, options, sequences, site);
 }
 
 }  // namespace tempo::layers

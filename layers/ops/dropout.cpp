@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "layers/ops/bit_mask.h"
 #include "layers/ops/cpu_loops.h"
 #include "layers/ops/dispatch.h"
 #include "layers/ops/launches.h"
@@ -18,13 +19,12 @@ TEMPO_VECTORISED void row_words(const math::DropoutKey& key, std::uint32_t head,
   }
 }
 
+/// `residual` may be null.
 template <typename T>
 TEMPO_INLINE void forward_loop(const T* x, const T* residual, const std::uint16_t* bits, std::uint32_t threshold,
-                               T scale, std::int64_t size, T* y, std::uint8_t* mask) {
+                               T scale, std::int64_t size, T* y) {
   for (std::int64_t i = 0; i < size; ++i) {
-    const bool keep = bits[i] < threshold;
-    mask[i] = keep;
-    const T kept = keep ? x[i] * scale : T{0};
+    const T kept = bits[i] < threshold ? x[i] * scale : T{0};
     y[i] = residual == nullptr ? kept : residual[i] + kept;
   }
 }
@@ -36,9 +36,9 @@ TEMPO_INLINE void backward_loop(const T* grad, const std::uint8_t* mask, T scale
 
 #define TEMPO_DROPOUT_LOOPS(T, CLONES)                                                                            \
   CLONES void forward(const T* x, const T* residual, const std::uint16_t* bits, std::uint32_t threshold, T scale, \
-                      std::int64_t size, T* y, std::uint8_t* mask) {                                              \
-    residual == nullptr ? forward_loop<T>(x, nullptr, bits, threshold, scale, size, y, mask)                      \
-                        : forward_loop<T>(x, residual, bits, threshold, scale, size, y, mask);                    \
+                      std::int64_t size, T* y) {                                                                  \
+    residual == nullptr ? forward_loop<T>(x, nullptr, bits, threshold, scale, size, y)                            \
+                        : forward_loop<T>(x, residual, bits, threshold, scale, size, y);                          \
   }                                                                                                               \
   CLONES void backward(const T* grad, const std::uint8_t* mask, T scale, std::int64_t size, T* grad_x) {          \
     backward_loop<T>(grad, mask, scale, size, grad_x);                                                            \
@@ -52,19 +52,18 @@ std::int64_t sequence_of(const std::int64_t* starts, std::int64_t num_sequences,
   return std::upper_bound(starts, starts + num_sequences + 1, row) - starts - 1;
 }
 
-using TwoTensors = std::tuple<at::Tensor, at::Tensor>;
+/// Of a [T, H] tensor; undefined where nothing is kept.
+at::Tensor empty_mask(const at::Tensor& x, MaskKeep keep) {
+  if (keep == MaskKeep::kNothing) return {};
+  const std::int64_t row_bytes = keep == MaskKeep::kBytes ? x.size(1) : mask_bytes(x.size(1));
+  return at::empty({x.size(0), row_bytes}, x.options().dtype(at::kByte));
+}
 
-TwoTensors dropout_kernel(const at::Tensor& x_any, const std::optional<at::Tensor>& residual_any,
-                          const at::Tensor& starts, const at::Tensor& ids, double drop_probability, std::int64_t seed,
-                          std::int64_t step, std::int64_t site) {
-  const math::DropoutKey key = dropout_key({drop_probability, static_cast<std::uint64_t>(seed), step, site});
-  const at::Tensor x = x_any.contiguous();
-  const at::Tensor residual = residual_any.has_value() ? residual_any->contiguous() : at::Tensor();
-  TORCH_CHECK(x.dim() == 2, "dropout: x must be [T, H], is ", x.sizes());
-  TORCH_CHECK(!residual.defined() || residual.sizes() == x.sizes(), "dropout: x and the residual differ in shape");
+/// y = dropout(x), or residual + that; y may be x. `residual` may be undefined, and so may `mask`.
+void apply_dropout(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& starts, const at::Tensor& ids,
+                   const math::DropoutKey& key, MaskKeep keep, const at::Tensor& y, const at::Tensor& mask) {
   check_contiguous("dropout", {starts, ids});
-  at::Tensor y = at::empty_like(x);
-  at::Tensor mask = at::empty(x.sizes(), x.options().dtype(at::kByte));
+  std::uint8_t* mask_data = x.is_meta() || !mask.defined() ? nullptr : mask.mutable_data_ptr<std::uint8_t>();
   const auto cpu = [&] {
     for_element_type(x, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
@@ -73,10 +72,10 @@ TwoTensors dropout_kernel(const at::Tensor& x_any, const std::optional<at::Tenso
       const std::int64_t* starts_data = starts.const_data_ptr<std::int64_t>();
       const std::int64_t* ids_data = ids.const_data_ptr<std::int64_t>();
       T* to = y.mutable_data_ptr<T>();
-      std::uint8_t* mask_data = mask.mutable_data_ptr<std::uint8_t>();
       const std::int64_t size = x.size(1);
       at::parallel_for(0, x.size(0), grain_rows(size), [&](std::int64_t begin, std::int64_t end) {
         std::vector<std::uint16_t> bits((size + 7) / 8 * 8);
+        std::vector<std::uint8_t> flags(keep == MaskKeep::kBits ? size + 7 : 0);
         std::int64_t sequence = sequence_of(starts_data, ids.size(0), begin);
         for (std::int64_t row = begin; row < end; ++row) {
           while (row >= starts_data[sequence + 1]) ++sequence;
@@ -84,7 +83,11 @@ TwoTensors dropout_kernel(const at::Tensor& x_any, const std::optional<at::Tenso
                            static_cast<std::uint32_t>(ids_data[sequence]), size, bits.data());
           const std::int64_t at = row * size;
           forward(from + at, added == nullptr ? nullptr : added + at, bits.data(), key.threshold,
-                  static_cast<T>(key.scale()), size, to + at, mask_data + at);
+                  static_cast<T>(key.scale()), size, to + at);
+          if (keep == MaskKeep::kBytes) write_kept(bits.data(), key.threshold, size, mask_data + at);
+          if (keep != MaskKeep::kBits) continue;
+          write_kept(bits.data(), key.threshold, size, flags.data());
+          pack_mask(flags.data(), size, mask_data + row * mask_bytes(size));
         }
       });
     });
@@ -93,57 +96,115 @@ TwoTensors dropout_kernel(const at::Tensor& x_any, const std::optional<at::Tenso
     cuda::dropout(stream, key, x.const_data_ptr<float>(),
                   residual.defined() ? residual.const_data_ptr<float>() : nullptr,
                   starts.const_data_ptr<std::int64_t>(), ids.const_data_ptr<std::int64_t>(), ids.size(0),
-                  y.mutable_data_ptr<float>(), mask.mutable_data_ptr<std::uint8_t>(), x.size(0), x.size(1));
+                  y.mutable_data_ptr<float>(), mask_data, keep == MaskKeep::kBits, x.size(0), x.size(1));
   });
+}
+
+using TwoTensors = std::tuple<at::Tensor, at::Tensor>;
+
+TwoTensors dropout_kernel(const at::Tensor& x_any, const std::optional<at::Tensor>& residual_any,
+                          const at::Tensor& starts, const at::Tensor& ids, double drop_probability, std::int64_t seed,
+                          std::int64_t step, std::int64_t site, std::int64_t keep) {
+  const math::DropoutKey key = dropout_key({drop_probability, static_cast<std::uint64_t>(seed), step, site});
+  const at::Tensor x = x_any.contiguous();
+  const at::Tensor residual = residual_any.has_value() ? residual_any->contiguous() : at::Tensor();
+  TORCH_CHECK(x.dim() == 2, "dropout: x must be [T, H], is ", x.sizes());
+  TORCH_CHECK(!residual.defined() || residual.sizes() == x.sizes(), "dropout: x and the residual differ in shape");
+  at::Tensor y = at::empty_like(x);
+  at::Tensor mask = empty_mask(x, MaskKeep{keep});
+  apply_dropout(x, residual, starts, ids, key, MaskKeep{keep}, y, mask);
   return {y, mask};
 }
 
-at::Tensor dropout_backward_kernel(const at::Tensor& grad_any, const at::Tensor& mask, double drop_probability) {
+void drop_rows__kernel(const at::Tensor& x, const at::Tensor& starts, const at::Tensor& ids, double drop_probability,
+                       std::int64_t seed, std::int64_t step, std::int64_t site) {
+  const math::DropoutKey key = dropout_key({drop_probability, static_cast<std::uint64_t>(seed), step, site});
+  check_contiguous("drop_rows", {x});
+  apply_dropout(x, {}, starts, ids, key, MaskKeep::kNothing, x, {});
+}
+
+/// From a mask that was kept.
+at::Tensor dropout_backward_kernel(const at::Tensor& grad_any, const at::Tensor& mask, double drop_probability,
+                                   std::int64_t keep_number) {
   check_contiguous("dropout_backward", {mask});
   const at::Tensor grad = grad_any.contiguous();
+  const bool is_packed = static_cast<MaskKeep>(keep_number) == MaskKeep::kBits;
+  const float scale = dropout_key({drop_probability, 0, 0, 0}).scale();
   at::Tensor grad_x = at::empty_like(grad);
   const auto cpu = [&] {
     for_element_type(grad, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
-      const T scale = static_cast<T>(dropout_key({drop_probability, 0, 0, 0}).scale());
       const T* from = grad.const_data_ptr<T>();
       const std::uint8_t* mask_data = mask.const_data_ptr<std::uint8_t>();
       T* to = grad_x.mutable_data_ptr<T>();
-      at::parallel_for(0, grad.numel(), kGrainElements, [&](std::int64_t begin, std::int64_t end) {
-        backward(from + begin, mask_data + begin, scale, end - begin, to + begin);
+      const std::int64_t size = grad.size(1);
+      at::parallel_for(0, grad.size(0), grain_rows(size), [&](std::int64_t begin, std::int64_t end) {
+        std::vector<std::uint8_t> flags(is_packed ? size + 7 : 0);
+        for (std::int64_t row = begin; row < end; ++row) {
+          const std::uint8_t* of_row = mask_data + row * size;
+          if (is_packed) {
+            unpack_mask(mask_data + row * mask_bytes(size), size, flags.data());
+            of_row = flags.data();
+          }
+          backward(from + row * size, of_row, static_cast<T>(scale), size, to + row * size);
+        }
       });
     });
   };
   on_device(grad, cpu, [&](void* stream) {
-    cuda::dropout_backward(stream, grad.const_data_ptr<float>(), mask.const_data_ptr<std::uint8_t>(),
-                           dropout_key({drop_probability, 0, 0, 0}).scale(), grad_x.mutable_data_ptr<float>(),
-                           grad.numel());
+    cuda::dropout_backward(stream, grad.const_data_ptr<float>(), mask.const_data_ptr<std::uint8_t>(), is_packed, scale,
+                           grad_x.mutable_data_ptr<float>(), grad.size(0), grad.size(1));
   });
   return grad_x;
 }
 
+TwoTensors call_dropout(const at::Tensor& x, const std::optional<at::Tensor>& residual, const at::Tensor& starts,
+                        const at::Tensor& ids, const DropoutSite& site, MaskKeep keep) {
+  return TEMPO_CALL(dropout, x, residual, starts, ids, site.drop_probability, static_cast<std::int64_t>(site.seed),
+                    site.step, site.site, static_cast<std::int64_t>(keep));
+}
+
 struct DropoutFunction : Function<DropoutFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const std::optional<at::Tensor>& residual,
-                            const Sequences& sequences, const DropoutSite& site) {
-    auto [y, mask] = TEMPO_CALL(dropout, x, residual, sequences.starts, sequences.ids, site.drop_probability,
-                                static_cast<std::int64_t>(site.seed), site.step, site.site);
-    context->save_for_backward({mask});
+                            const Sequences& sequences, const DropoutSite& site, MaskKeep keep) {
+    auto [y, mask] = call_dropout(x, residual, sequences.starts, sequences.ids, site, keep);
+    // The batch has starts and ids in any case.
+    if (keep == MaskKeep::kNothing) {
+      context->save_for_backward({sequences.starts, sequences.ids});
+    } else {
+      context->save_for_backward({mask});
+    }
+    context->saved_data["keep"] = static_cast<std::int64_t>(keep);
     context->saved_data["drop_probability"] = site.drop_probability;
+    context->saved_data["seed"] = static_cast<std::int64_t>(site.seed);
+    context->saved_data["step"] = site.step;
+    context->saved_data["site"] = site.site;
     context->saved_data["has_residual"] = residual.has_value();
     return y;
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     refuse_double_backward("dropout");
-    const at::Tensor mask = context->get_saved_variables()[0];
-    at::Tensor grad_x =
-        TEMPO_CALL(dropout_backward, grads[0], mask, context->saved_data["drop_probability"].toDouble());
-    return {grad_x, context->saved_data["has_residual"].toBool() ? grads[0] : at::Tensor(), {}, {}};
+    const variable_list saved = context->get_saved_variables();
+    auto& data = context->saved_data;
+    const std::int64_t keep = data["keep"].toInt();
+    const double drop_probability = data["drop_probability"].toDouble();
+    at::Tensor grad_x;
+    if (static_cast<MaskKeep>(keep) == MaskKeep::kNothing) {
+      // What the forward pass does to x is what the gradient needs.
+      const DropoutSite site{drop_probability, static_cast<std::uint64_t>(data["seed"].toInt()), data["step"].toInt(),
+                             data["site"].toInt()};
+      grad_x = std::get<0>(call_dropout(grads[0], std::nullopt, saved[0], saved[1], site, MaskKeep::kNothing));
+    } else {
+      grad_x = TEMPO_CALL(dropout_backward, grads[0], saved[0], drop_probability, keep);
+    }
+    return {grad_x, data["has_residual"].toBool() ? grads[0] : at::Tensor(), {}, {}, {}};
   }
 };
 
 TEMPO_REGISTER(dropout)
 TEMPO_REGISTER(dropout_backward)
+TEMPO_REGISTER(drop_rows_)
 
 }  // namespace
 
@@ -163,15 +224,26 @@ void dropout_row_bits(const math::DropoutKey& key, std::uint32_t head, std::uint
             reinterpret_cast<std::uint32_t*>(bits));
 }
 
-at::Tensor dropout(const at::Tensor& x, const Sequences& sequences, const DropoutSite& site) {
+TEMPO_VECTORISED void write_kept(const std::uint16_t* bits, std::uint32_t threshold, std::int64_t size,
+                                 std::uint8_t* mask) {
+  for (std::int64_t i = 0; i < size; ++i) mask[i] = bits[i] < threshold;
+}
+
+void drop_rows(const at::Tensor& x, const Sequences& sequences, const DropoutSite& site) {
+  if (site.drop_probability == 0) return;
+  TEMPO_CALL(drop_rows_, x, sequences.starts, sequences.ids, site.drop_probability,
+             static_cast<std::int64_t>(site.seed), site.step, site.site);
+}
+
+at::Tensor dropout(const at::Tensor& x, const Sequences& sequences, const DropoutSite& site, MaskKeep keep) {
   if (site.drop_probability == 0) return x;
-  return DropoutFunction::apply(x, std::nullopt, sequences, site);
+  return DropoutFunction::apply(x, std::nullopt, sequences, site, keep);
 }
 
 at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, const Sequences& sequences,
-                       const DropoutSite& site) {
+                       const DropoutSite& site, MaskKeep keep) {
   if (site.drop_probability == 0) return at::add(residual, x);
-  return DropoutFunction::apply(x, residual, sequences, site);
+  return DropoutFunction::apply(x, residual, sequences, site, keep);
 }
 
 }  // namespace tempo::layers

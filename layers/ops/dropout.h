@@ -15,4 +15,11 @@ math::DropoutKey dropout_key(const DropoutSite& site);
 void dropout_row_bits(const math::DropoutKey& key, std::uint32_t head, std::uint32_t position, std::uint32_t example,
                       std::int64_t size, std::uint16_t* bits);
 
+/// x [T, H], contiguous, becomes dropout(x) in place, and nothing is kept: the decisions can be drawn again. So this is the
+/// backward pass as well. It leaves x as it is where the probability is 0. Not differentiable.
+void drop_rows(const at::Tensor& x, const Sequences& sequences, const DropoutSite& site);
+
+/// Writes whether bits[i] < threshold as a byte, 1 or 0.
+void write_kept(const std::uint16_t* bits, std::uint32_t threshold, std::int64_t size, std::uint8_t* mask);
+
 }  // namespace tempo::layers

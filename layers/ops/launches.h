@@ -18,6 +18,13 @@ namespace tempo::layers::cuda {
 void gelu(void* stream, math::GeluForm form, const float* x, float* y, std::int64_t size);
 void gelu_backward(void* stream, math::GeluForm form, const float* grad, const float* x, float* grad_x,
                    std::int64_t size);
+/// grad, x: in place, gradient of the output -> that of x, and x -> the output.
+void gelu_backward_in_place(void* stream, math::GeluForm form, float* grad, float* x, std::int64_t size);
+/// right: a bit per element where `packed`, a byte otherwise.
+void gelu_with_mask(void* stream, math::GeluForm form, bool packed, const float* x, float* y, std::uint8_t* right,
+                    std::int64_t size);
+void gelu_backward_from_output(void* stream, math::GeluForm form, bool packed, const float* grad, const float* y,
+                               const std::uint8_t* right, float* grad_x, std::int64_t size);
 
 /// z, y [rows, size]; gamma, beta [size]; mean, rstd [rows].
 void layer_norm(void* stream, const float* z, const float* gamma, const float* beta, float eps, float* y, float* mean,
@@ -30,17 +37,35 @@ struct RowRuns {
   std::int64_t rows_per_run;
 };
 
-/// `sums` [2, num_runs, size] is scratch. rows may be 0: then grad_gamma and grad_beta become 0.
-void layer_norm_backward(void* stream, const float* grad, const float* z, const float* mean, const float* rstd,
-                         const float* gamma, float* grad_z, float* grad_gamma, float* grad_beta, float* sums,
-                         RowRuns runs, std::int64_t rows, std::int64_t size);
+/// What a backward pass of LayerNorm writes. rows may be 0: then the gradients of gamma and beta become 0.
+struct LayerNormGradients {
+  float* z;      ///< [rows, size]
+  float* gamma;  ///< [size]
+  float* beta;   ///< [size]
+  float* sums;   ///< [2, num_runs, size], scratch
+  RowRuns runs;
+  std::int64_t rows;
+  std::int64_t size;
+};
 
-/// x, residual, y, mask [rows, size]; starts [num_sequences + 1], ids [num_sequences]. `residual` may be null.
+void layer_norm_backward(void* stream, const float* grad, const float* z, const float* mean, const float* rstd,
+                         const float* gamma, const LayerNormGradients& to);
+/// The same from the output y instead of z and the mean.
+void layer_norm_backward_from_output(void* stream, const float* grad, const float* y, const float* rstd,
+                                     const float* gamma, const float* beta, const LayerNormGradients& to);
+/// The y that layer_norm gave, from the mean and rstd it gave.
+void layer_norm_apply(void* stream, const float* z, const float* mean, const float* rstd, const float* gamma,
+                      const float* beta, float* y, std::int64_t rows, std::int64_t size);
+/// gamma, beta [size]; one answer.
+void is_norm_invertible(void* stream, const float* gamma, const float* beta, bool* answer, std::int64_t size);
+
+/// x, residual, y [rows, size]; starts [num_sequences + 1], ids [num_sequences]. `residual` may be null. mask [rows, size], or
+/// [rows, ceil(size / 8)] where it is packed, or null. y may be x.
 void dropout(void* stream, const math::DropoutKey& key, const float* x, const float* residual,
              const std::int64_t* starts, const std::int64_t* ids, std::int64_t num_sequences, float* y,
-             std::uint8_t* mask, std::int64_t rows, std::int64_t size);
-void dropout_backward(void* stream, const float* grad, const std::uint8_t* mask, float scale, float* grad_x,
-                      std::int64_t size);
+             std::uint8_t* mask, bool is_packed, std::int64_t rows, std::int64_t size);
+void dropout_backward(void* stream, const float* grad, const std::uint8_t* mask, bool is_packed, float scale,
+                      float* grad_x, std::int64_t rows, std::int64_t size);
 
 /// One sequence of a batch in attention. Its S x S tensors are [num_heads, slots, slots].
 struct AttentionSequence {

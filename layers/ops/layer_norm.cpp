@@ -3,6 +3,7 @@
 #include "layers/ops/cpu_loops.h"
 #include "layers/ops/dispatch.h"
 #include "layers/ops/launches.h"
+#include "layers/ops/layer_norm.h"
 #include "layers/ops/ops.h"
 
 namespace tempo::layers {
@@ -43,7 +44,31 @@ TEMPO_INLINE void forward_row(const T* z, const T* gamma, const T* beta, double 
 }
 
 template <typename T>
-TEMPO_INLINE void backward_row(const T* grad, const T* z, T mean, T rstd, const T* gamma, T* grad_z, T* grad_gamma,
+TEMPO_INLINE void apply_row(const T* z, T mean, T rstd, const T* gamma, const T* beta, T* y, std::int64_t size) {
+  for (std::int64_t i = 0; i < size; ++i)
+    y[i] = math::layer_norm_value(math::normalized(z[i], mean, rstd), gamma[i], beta[i]);
+}
+
+/// x_hat of one row, from its input.
+template <typename T>
+struct NormInput {
+  const T* z;
+  T mean;
+  T rstd;
+  TEMPO_INLINE T operator()(std::int64_t i) const { return math::normalized(z[i], mean, rstd); }
+};
+
+/// x_hat of one row, from its output.
+template <typename T>
+struct NormOutput {
+  const T* y;
+  const T* gamma;
+  const T* beta;
+  TEMPO_INLINE T operator()(std::int64_t i) const { return math::inverted(y[i], gamma[i], beta[i]); }
+};
+
+template <typename T, typename XHat>
+TEMPO_INLINE void backward_row(const T* grad, const XHat x_hat_of, T rstd, const T* gamma, T* grad_z, T* grad_gamma,
                                T* grad_beta, std::int64_t size) {
   constexpr int kLanes = Lanes<T>::kCount;
   const std::int64_t whole = size - size % kLanes;
@@ -53,18 +78,18 @@ TEMPO_INLINE void backward_row(const T* grad, const T* z, T mean, T rstd, const 
     for (int l = 0; l < kLanes; ++l) {
       const T weighted = grad[i + l] * gamma[i + l];
       grads.lane[l] += weighted;
-      grads_x_hat.lane[l] = std::fma(weighted, math::normalized(z[i + l], mean, rstd), grads_x_hat.lane[l]);
+      grads_x_hat.lane[l] = std::fma(weighted, x_hat_of(i + l), grads_x_hat.lane[l]);
     }
   }
   for (std::int64_t i = whole; i < size; ++i) {
     const T weighted = grad[i] * gamma[i];
     grads.lane[i - whole] += weighted;
-    grads_x_hat.lane[i - whole] = std::fma(weighted, math::normalized(z[i], mean, rstd), grads_x_hat.lane[i - whole]);
+    grads_x_hat.lane[i - whole] = std::fma(weighted, x_hat_of(i), grads_x_hat.lane[i - whole]);
   }
   const T mean_grad = grads.sum() / static_cast<T>(size);
   const T mean_grad_x_hat = grads_x_hat.sum() / static_cast<T>(size);
   for (std::int64_t i = 0; i < size; ++i) {
-    const T x_hat = math::normalized(z[i], mean, rstd);
+    const T x_hat = x_hat_of(i);
     grad_z[i] = math::layer_norm_input_grad(grad[i] * gamma[i], x_hat, rstd, mean_grad, mean_grad_x_hat);
     grad_gamma[i] = std::fma(grad[i], x_hat, grad_gamma[i]);
     grad_beta[i] += grad[i];
@@ -86,11 +111,25 @@ TEMPO_INLINE void add_runs_loop(const T* runs, std::int64_t num_runs, std::int64
       forward_row(z + r * size, gamma, beta, eps, y + r * size, mean + r, rstd + r, size);                           \
     }                                                                                                                \
   }                                                                                                                  \
+  CLONES void apply_rows(const T* z, const T* mean, const T* rstd, const T* gamma, const T* beta, T* y,              \
+                         std::int64_t rows, std::int64_t size) {                                                     \
+    for (std::int64_t r = 0; r < rows; ++r) {                                                                        \
+      apply_row(z + r * size, mean[r], rstd[r], gamma, beta, y + r * size, size);                                    \
+    }                                                                                                                \
+  }                                                                                                                  \
   CLONES void backward_rows(const T* grad, const T* z, const T* mean, const T* rstd, const T* gamma, T* grad_z,      \
                             T* grad_gamma, T* grad_beta, std::int64_t rows, std::int64_t size) {                     \
     for (std::int64_t r = 0; r < rows; ++r) {                                                                        \
-      backward_row(grad + r * size, z + r * size, mean[r], rstd[r], gamma, grad_z + r * size, grad_gamma, grad_beta, \
-                   size);                                                                                            \
+      backward_row(grad + r * size, NormInput<T>{z + r * size, mean[r], rstd[r]}, rstd[r], gamma, grad_z + r * size, \
+                   grad_gamma, grad_beta, size);                                                                     \
+    }                                                                                                                \
+  }                                                                                                                  \
+  CLONES void backward_rows_from_output(const T* grad, const T* y, const T* rstd, const T* gamma, const T* beta,     \
+                                        T* grad_z, T* grad_gamma, T* grad_beta, std::int64_t rows,                   \
+                                        std::int64_t size) {                                                         \
+    for (std::int64_t r = 0; r < rows; ++r) {                                                                        \
+      backward_row(grad + r * size, NormOutput<T>{y + r * size, gamma, beta}, rstd[r], gamma, grad_z + r * size,     \
+                   grad_gamma, grad_beta, size);                                                                     \
     }                                                                                                                \
   }                                                                                                                  \
   CLONES void add_runs(const T* runs, std::int64_t num_runs, std::int64_t size, T* sum) {                            \
@@ -135,19 +174,84 @@ ThreeTensors layer_norm_kernel(const at::Tensor& z_any, const at::Tensor& gamma,
   return {y, mean, rstd};
 }
 
+at::Tensor layer_norm_apply_kernel(const at::Tensor& z_any, const at::Tensor& mean, const at::Tensor& rstd,
+                                   const at::Tensor& gamma, const at::Tensor& beta) {
+  check_contiguous("layer_norm_apply", {mean, rstd, gamma, beta});
+  const at::Tensor z = z_any.contiguous();
+  const std::int64_t rows = z.size(0);
+  const std::int64_t size = z.size(1);
+  at::Tensor y = at::empty_like(z);
+  const auto cpu = [&] {
+    for_element_type(z, [&](auto* type) {
+      using T = std::remove_pointer_t<decltype(type)>;
+      const T* from = z.const_data_ptr<T>();
+      const T* mean_data = mean.const_data_ptr<T>();
+      const T* rstd_data = rstd.const_data_ptr<T>();
+      const T* gamma_data = gamma.const_data_ptr<T>();
+      const T* beta_data = beta.const_data_ptr<T>();
+      T* to = y.mutable_data_ptr<T>();
+      at::parallel_for(0, rows, grain_rows(size), [&](std::int64_t begin, std::int64_t end) {
+        apply_rows(from + begin * size, mean_data + begin, rstd_data + begin, gamma_data, beta_data, to + begin * size,
+                   end - begin, size);
+      });
+    });
+  };
+  on_device(z, cpu, [&](void* stream) {
+    cuda::layer_norm_apply(stream, z.const_data_ptr<float>(), mean.const_data_ptr<float>(),
+                           rstd.const_data_ptr<float>(), gamma.const_data_ptr<float>(), beta.const_data_ptr<float>(),
+                           y.mutable_data_ptr<float>(), rows, size);
+  });
+  return y;
+}
+
+/// What both backward passes allocate: the gradients and, [2, num_runs, size], the sums of gamma's and of beta's runs.
+struct Gradients {
+  at::Tensor z, gamma, beta, sums;
+  std::int64_t rows, size;
+  cuda::RowRuns runs{};
+
+  Gradients(const at::Tensor& grad, const at::Tensor& gamma_value)
+      : z(at::empty_like(grad)),
+        gamma(at::empty_like(gamma_value)),
+        beta(at::empty_like(gamma_value)),
+        rows(grad.size(0)),
+        size(grad.size(1)) {
+    runs.rows_per_run = std::max<std::int64_t>(1, (rows + kMaxRowRuns - 1) / kMaxRowRuns);
+    runs.num_runs = (rows + runs.rows_per_run - 1) / runs.rows_per_run;
+    sums = at::zeros({2, runs.num_runs, size}, grad.options());
+  }
+
+  /// Calls rows_of_run(first row, number of rows, gamma's sums, beta's sums) for every run and adds the runs up.
+  template <typename T, typename RowsOfRun>
+  void for_each_run(const RowsOfRun& rows_of_run) {
+    T* gamma_sums = sums.mutable_data_ptr<T>();
+    T* beta_sums = gamma_sums + runs.num_runs * size;
+    at::parallel_for(0, runs.num_runs, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t run = begin; run < end; ++run) {
+        const std::int64_t first = run * runs.rows_per_run;
+        rows_of_run(first, std::min(runs.rows_per_run, rows - first), gamma_sums + run * size, beta_sums + run * size);
+      }
+    });
+    add_runs(gamma_sums, runs.num_runs, size, gamma.mutable_data_ptr<T>());
+    add_runs(beta_sums, runs.num_runs, size, beta.mutable_data_ptr<T>());
+  }
+
+  cuda::LayerNormGradients on_cuda() {
+    return {z.mutable_data_ptr<float>(),
+            gamma.mutable_data_ptr<float>(),
+            beta.mutable_data_ptr<float>(),
+            sums.mutable_data_ptr<float>(),
+            runs,
+            rows,
+            size};
+  }
+};
+
 ThreeTensors layer_norm_backward_kernel(const at::Tensor& grad_any, const at::Tensor& z_any, const at::Tensor& mean,
                                         const at::Tensor& rstd, const at::Tensor& gamma) {
   const at::Tensor grad = grad_any.contiguous();
   const at::Tensor z = z_any.contiguous();
-  const std::int64_t rows = z.size(0);
-  const std::int64_t size = z.size(1);
-  at::Tensor grad_z = at::empty_like(z);
-  at::Tensor grad_gamma = at::empty_like(gamma);
-  at::Tensor grad_beta = at::empty_like(gamma);
-  const std::int64_t rows_per_run = std::max<std::int64_t>(1, (rows + kMaxRowRuns - 1) / kMaxRowRuns);
-  const std::int64_t num_runs = (rows + rows_per_run - 1) / rows_per_run;
-  at::Tensor runs = at::zeros({2, num_runs, size}, z.options());
-  // On the device of the gradients of gamma and beta: they are zeros, not nothing, where z has no rows.
+  Gradients to(grad, gamma);
   const auto cpu = [&] {
     for_element_type(z, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
@@ -156,36 +260,86 @@ ThreeTensors layer_norm_backward_kernel(const at::Tensor& grad_any, const at::Te
       const T* mean_data = mean.const_data_ptr<T>();
       const T* rstd_data = rstd.const_data_ptr<T>();
       const T* gamma_data = gamma.const_data_ptr<T>();
-      T* to = grad_z.mutable_data_ptr<T>();
-      T* gamma_runs = runs.mutable_data_ptr<T>();
-      T* beta_runs = gamma_runs + num_runs * size;
-      at::parallel_for(0, num_runs, 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t run = begin; run < end; ++run) {
-          const std::int64_t first = run * rows_per_run;
-          backward_rows(from + first * size, input + first * size, mean_data + first, rstd_data + first, gamma_data,
-                        to + first * size, gamma_runs + run * size, beta_runs + run * size,
-                        std::min(rows_per_run, rows - first), size);
-        }
+      T* grad_z = to.z.mutable_data_ptr<T>();
+      to.for_each_run<T>([&](std::int64_t first, std::int64_t rows, T* gamma_sum, T* beta_sum) {
+        const std::int64_t at = first * to.size;
+        backward_rows(from + at, input + at, mean_data + first, rstd_data + first, gamma_data, grad_z + at, gamma_sum,
+                      beta_sum, rows, to.size);
       });
-      add_runs(gamma_runs, num_runs, size, grad_gamma.mutable_data_ptr<T>());
-      add_runs(beta_runs, num_runs, size, grad_beta.mutable_data_ptr<T>());
     });
   };
-  on_device(grad_gamma, cpu, [&](void* stream) {
+  // On the device of the gradients of gamma and beta: they are zeros, not nothing, where z has no rows.
+  on_device(to.gamma, cpu, [&](void* stream) {
     cuda::layer_norm_backward(stream, grad.const_data_ptr<float>(), z.const_data_ptr<float>(),
                               mean.const_data_ptr<float>(), rstd.const_data_ptr<float>(), gamma.const_data_ptr<float>(),
-                              grad_z.mutable_data_ptr<float>(), grad_gamma.mutable_data_ptr<float>(),
-                              grad_beta.mutable_data_ptr<float>(), runs.mutable_data_ptr<float>(),
-                              {num_runs, rows_per_run}, rows, size);
+                              to.on_cuda());
   });
-  return {grad_z, grad_gamma, grad_beta};
+  return {to.z, to.gamma, to.beta};
+}
+
+ThreeTensors layer_norm_backward_from_output_kernel(const at::Tensor& grad_any, const at::Tensor& y,
+                                                    const at::Tensor& rstd, const at::Tensor& gamma,
+                                                    const at::Tensor& beta) {
+  check_contiguous("layer_norm_backward_from_output", {y, rstd, gamma, beta});
+  const at::Tensor grad = grad_any.contiguous();
+  Gradients to(grad, gamma);
+  const auto cpu = [&] {
+    for_element_type(y, [&](auto* type) {
+      using T = std::remove_pointer_t<decltype(type)>;
+      const T* from = grad.const_data_ptr<T>();
+      const T* output = y.const_data_ptr<T>();
+      const T* rstd_data = rstd.const_data_ptr<T>();
+      const T* gamma_data = gamma.const_data_ptr<T>();
+      const T* beta_data = beta.const_data_ptr<T>();
+      T* grad_z = to.z.mutable_data_ptr<T>();
+      to.for_each_run<T>([&](std::int64_t first, std::int64_t rows, T* gamma_sum, T* beta_sum) {
+        const std::int64_t at = first * to.size;
+        backward_rows_from_output(from + at, output + at, rstd_data + first, gamma_data, beta_data, grad_z + at,
+                                  gamma_sum, beta_sum, rows, to.size);
+      });
+    });
+  };
+  on_device(to.gamma, cpu, [&](void* stream) {
+    cuda::layer_norm_backward_from_output(stream, grad.const_data_ptr<float>(), y.const_data_ptr<float>(),
+                                          rstd.const_data_ptr<float>(), gamma.const_data_ptr<float>(),
+                                          beta.const_data_ptr<float>(), to.on_cuda());
+  });
+  return {to.z, to.gamma, to.beta};
+}
+
+at::Tensor is_norm_invertible_kernel(const at::Tensor& gamma, const at::Tensor& beta) {
+  TORCH_CHECK(gamma.dim() == 1 && beta.sizes() == gamma.sizes(), "is_norm_invertible: gamma ", gamma.sizes(),
+              " and beta ", beta.sizes(), " do not fit");
+  check_contiguous("is_norm_invertible", {gamma, beta});
+  at::Tensor answer = at::empty({}, gamma.options().dtype(at::kBool));
+  const auto cpu = [&] {
+    for_element_type(gamma, [&](auto* type) {
+      using T = std::remove_pointer_t<decltype(type)>;
+      const T* gamma_data = gamma.const_data_ptr<T>();
+      const T* beta_data = beta.const_data_ptr<T>();
+      bool all = true;
+      for (std::int64_t i = 0; i < gamma.numel(); ++i) all &= math::is_channel_invertible(gamma_data[i], beta_data[i]);
+      *answer.mutable_data_ptr<bool>() = all;
+    });
+  };
+  on_device(answer, cpu, [&](void* stream) {
+    cuda::is_norm_invertible(stream, gamma.const_data_ptr<float>(), beta.const_data_ptr<float>(),
+                             answer.mutable_data_ptr<bool>(), gamma.numel());
+  });
+  return answer;
 }
 
 struct LayerNormFunction : Function<LayerNormFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& z, const at::Tensor& gamma,
-                            const at::Tensor& beta, double eps) {
-    auto [y, mean, rstd] = TEMPO_CALL(layer_norm, z, gamma, beta, eps);
-    context->save_for_backward({z, mean, rstd, gamma});
+                            const at::Tensor& beta, double eps, NormKeep keep) {
+    auto [y, mean, rstd] = normed_rows(z, gamma, beta, eps);
+    context->saved_data["keeps_output"] = keep == NormKeep::kOutput;
+    if (keep == NormKeep::kOutput) {
+      // y as an output: whoever reads it next keeps the same storage.
+      context->save_for_backward({y, rstd, gamma, beta});
+    } else {
+      context->save_for_backward({z, mean, rstd, gamma});
+    }
     return y;
   }
 
@@ -193,18 +347,43 @@ struct LayerNormFunction : Function<LayerNormFunction> {
     refuse_double_backward("layer_norm");
     const variable_list saved = context->get_saved_variables();
     auto [grad_z, grad_gamma, grad_beta] =
-        TEMPO_CALL(layer_norm_backward, grads[0], saved[0], saved[1], saved[2], saved[3]);
-    return {grad_z, grad_gamma, grad_beta, {}};
+        context->saved_data["keeps_output"].toBool()
+            ? TEMPO_CALL(layer_norm_backward_from_output, grads[0], saved[0], saved[1], saved[2], saved[3])
+            : norm_gradients(grads[0], saved[0], saved[1], saved[2], saved[3]);
+    return {grad_z, grad_gamma, grad_beta, {}, {}};
   }
 };
 
 TEMPO_REGISTER(layer_norm)
+TEMPO_REGISTER(layer_norm_apply)
 TEMPO_REGISTER(layer_norm_backward)
+TEMPO_REGISTER(layer_norm_backward_from_output)
+TEMPO_REGISTER(is_norm_invertible)
 
 }  // namespace
 
-at::Tensor layer_norm(const at::Tensor& z, const at::Tensor& gamma, const at::Tensor& beta, double eps) {
-  return LayerNormFunction::apply(z, gamma, beta, eps);
+NormedRows normed_rows(const at::Tensor& z, const at::Tensor& gamma, const at::Tensor& beta, double eps) {
+  auto [y, mean, rstd] = TEMPO_CALL(layer_norm, z, gamma, beta, eps);
+  return {y, mean, rstd};
+}
+
+at::Tensor normed_again(const at::Tensor& z, const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& gamma,
+                        const at::Tensor& beta) {
+  return TEMPO_CALL(layer_norm_apply, z, mean, rstd, gamma, beta);
+}
+
+ThreeTensors norm_gradients(const at::Tensor& grad, const at::Tensor& z, const at::Tensor& mean, const at::Tensor& rstd,
+                            const at::Tensor& gamma) {
+  return TEMPO_CALL(layer_norm_backward, grad, z, mean, rstd, gamma);
+}
+
+at::Tensor layer_norm(const at::Tensor& z, const at::Tensor& gamma, const at::Tensor& beta, double eps, NormKeep keep) {
+  return LayerNormFunction::apply(z, gamma, beta, eps, keep);
+}
+
+at::Tensor is_norm_invertible(const at::Tensor& gamma, const at::Tensor& beta) {
+  const at::NoGradGuard no_grad;  // an answer, not a function to differentiate
+  return TEMPO_CALL(is_norm_invertible, gamma, beta);
 }
 
 }  // namespace tempo::layers

@@ -7,25 +7,36 @@
 TORCH_LIBRARY(tempo, library) {
   library.def("gelu(Tensor x, int form) -> Tensor");
   library.def("gelu_backward(Tensor grad, Tensor x, int form) -> Tensor");
+  library.def("gelu_backward_in_place_(Tensor(a!) grad, Tensor(b!) x, int form) -> ()");
+  library.def("gelu_with_mask(Tensor x, int form, int masks) -> (Tensor y, Tensor right)");
+  library.def("gelu_backward_from_output(Tensor grad, Tensor y, Tensor right, int form, int masks) -> Tensor");
 
   library.def("layer_norm(Tensor z, Tensor gamma, Tensor beta, float eps) -> (Tensor y, Tensor mean, Tensor rstd)");
   library.def(
       "layer_norm_backward(Tensor grad, Tensor z, Tensor mean, Tensor rstd, Tensor gamma) -> (Tensor, Tensor, Tensor)");
+  library.def("layer_norm_apply(Tensor z, Tensor mean, Tensor rstd, Tensor gamma, Tensor beta) -> Tensor");
+  library.def(
+      "layer_norm_backward_from_output(Tensor grad, Tensor y, Tensor rstd, Tensor gamma, Tensor beta)"
+      " -> (Tensor, Tensor, Tensor)");
+  library.def("is_norm_invertible(Tensor gamma, Tensor beta) -> Tensor");
 
   library.def(
-      "dropout(Tensor x, Tensor? residual, Tensor starts, Tensor ids, float drop_probability, int seed, int step, int "
-      "site)"
-      " -> (Tensor y, Tensor mask)");
-  library.def("dropout_backward(Tensor grad, Tensor mask, float drop_probability) -> Tensor");
+      "dropout(Tensor x, Tensor? residual, Tensor starts, Tensor ids, float drop_probability, int seed, int step,"
+      " int site, int keep) -> (Tensor y, Tensor mask)");
+  library.def("dropout_backward(Tensor grad, Tensor mask, float drop_probability, int keep) -> Tensor");
+  library.def(
+      "drop_rows_(Tensor(a!) x, Tensor starts, Tensor ids, float drop_probability, int seed, int step, int site)"
+      " -> ()");
 
   library.def(
       "attention(Tensor q, Tensor k, Tensor v, Tensor lengths, Tensor ids, int[] host_starts, int num_heads,"
-      " float drop_probability, int seed, int step, int site)"
-      " -> (Tensor context, Tensor probabilities, Tensor mask, Tensor dropped)");
+      " bool is_causal, int keep, int mask_keep, float drop_probability, int seed, int step, int site)"
+      " -> (Tensor context, Tensor probabilities, Tensor mask, Tensor dropped, Tensor log_sum_exp)");
   library.def(
-      "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor probabilities, Tensor? mask, Tensor? "
-      "dropped,"
-      " Tensor lengths, int[] host_starts, int num_heads, float drop_probability) -> (Tensor, Tensor, Tensor)");
+      "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? probabilities, Tensor? mask,"
+      " Tensor? dropped, Tensor? log_sum_exp, Tensor lengths, Tensor ids, int[] host_starts, int num_heads,"
+      " bool is_causal, int keep, int mask_keep, float drop_probability, int seed, int step, int site)"
+      " -> (Tensor, Tensor, Tensor)");
 
   library.def(
       "embedding_sum(Tensor word, Tensor position, Tensor token_type, Tensor token_ids, Tensor position_ids,"

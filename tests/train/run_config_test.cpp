@@ -239,6 +239,21 @@ TEST(ResolvedYaml, HoldsTheValidationWhereThereIsOne) {
   EXPECT_EQ(resolved_yaml(WrittenConfig(text).load()), text);
 }
 
+TEST(Layers, APresetGivesEveryKeyThatIsNotWritten) {
+  const layers::LayerOptions lean = load_with("layers: {preset: lean, gelu: tempo, masks: byte}\n").layers;
+  EXPECT_EQ(lean.gelu, layers::GeluOption::kTempo);
+  EXPECT_EQ(lean.attention, layers::AttentionOption::kFlash);
+  EXPECT_EQ(lean.masks, layers::MaskKeep::kBytes);
+  EXPECT_EQ(load_with("layers: {recompute: ffn}\n").layers.gelu, layers::GeluOption::kRecompute);
+}
+
+TEST(Layers, APresetInAnOverrideReplacesTheKeysOfTheFile) {
+  const WrittenConfig written(minimal_yaml("layers: {preset: tempo, gelu: baseline}\n"));
+  EXPECT_EQ(written.load({"layers.preset=lean"}).layers.gelu, layers::GeluOption::kRecompute);
+  EXPECT_EQ(written.load({"layers.preset=lean", "layers.gelu=tempo"}).layers.gelu, layers::GeluOption::kTempo);
+  EXPECT_EQ(written.load({"layers.dropout=regenerate"}).layers.gelu, layers::GeluOption::kBaseline);
+}
+
 TEST(ResolvedYaml, WritesTheSectionsInOrder) {
   const WrittenConfig written(minimal_yaml());
   const std::string folder = written.folder().string();
@@ -247,7 +262,8 @@ TEST(ResolvedYaml, WritesTheSectionsInOrder) {
       "model:\n  family: bert\n  hidden_size: 768\n  num_layers: 12\n  num_heads: 12\n  intermediate_size: 3072\n"
       "  vocab_size: 30522\n  max_positions: 512\n  type_vocab_size: 2\n  vocab_multiple: 1\n  hidden_act: gelu\n"
       "  layer_norm_eps: 1.0e-12\n  hidden_dropout: 0.1\n  attention_dropout: 0.1\n"
-      "layers:\n  preset: baseline\n"
+      "layers:\n  preset: baseline\n  gelu: baseline\n  layer_norm: baseline\n  dropout: baseline\n"
+      "  attention: baseline\n  recompute: none\n"
       "data:\n  shards:\n    - \"" +
           folder +
           "/a.hdf5\"\n  sequence_length: 0\n  max_predictions: 0\n  shuffle: true\n"

@@ -1,0 +1,93 @@
+// What a block keeps for the backward pass with each set of layers, in bytes, on the CPU and on the meta device.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "model/model.h"
+#include "tests/support/sample_batches.h"
+#include "train/layer_presets.h"
+#include "train/memory_tracker.h"
+
+namespace tempo::train {
+namespace {
+
+using layers::LayerOptions;
+using layers::MaskKeep;
+
+constexpr std::int64_t kFloat = 4;  // bytes per element
+constexpr std::int64_t kSequences = 3;
+constexpr std::int64_t kSlots = 32;
+constexpr std::int64_t kHeads = 4;
+constexpr std::int64_t kHidden = 48;
+
+constexpr std::int64_t kUnit = kSequences * kSlots * kHidden;             // BSH
+constexpr std::int64_t kSquares = kHeads * kSequences * kSlots * kSlots;  // ABS^2
+constexpr std::int64_t kRowStatistic = kSequences * kSlots * kFloat;      // one number per row
+
+model::ModelConfig config_of(std::int64_t num_layers) {
+  model::ModelConfig config = testing::small_bert();
+  config.hidden_size = kHidden;
+  config.num_heads = kHeads;
+  config.intermediate_size = 4 * kHidden;
+  config.max_positions = kSlots;
+  config.num_layers = num_layers;
+  return config;
+}
+
+/// Bytes that are alive after the forward pass of the encoder and were not before.
+std::int64_t bytes_after_forward(std::int64_t num_layers, const LayerOptions& options) {
+  const auto model = model::make_model(config_of(num_layers), c10::kCPU, options);
+  model->parameters().initialise(1);
+  const data::Batch batch = testing::sample_batch({kSlots, kSlots, kSlots}, kSlots);
+  const layers::StepContext context = model::make_context(batch, true, 1, 1);
+  const std::int64_t before = cpu_memory_use().live_bytes;
+  const at::Tensor hidden = model->encode(batch, context);
+  return cpu_memory_use().live_bytes - before;
+}
+
+struct LayerSet {
+  std::string name;
+  LayerOptions options;
+  std::int64_t kept_bytes;
+};
+
+LayerOptions changed(const char* preset, void (*change)(LayerOptions&)) {
+  LayerOptions options = layer_preset(preset);
+  change(options);
+  return options;
+}
+
+std::vector<LayerSet> layer_sets() {
+  const std::int64_t statistics = 4 * kRowStatistic;  // mean and rstd of two norms
+  const std::int64_t log_sum_exp = kHeads * kSequences * kSlots * kFloat;
+  return {
+      {"baseline", layer_preset("baseline"), (16 * kFloat + 2) * kUnit + (2 * kFloat + 1) * kSquares + statistics},
+      {"tempo with bytes", changed("tempo", [](LayerOptions& o) { o.masks = MaskKeep::kBytes; }),
+       (10 * kFloat + 6) * kUnit + (kFloat + 1) * kSquares + statistics / 2},
+      {"tempo", layer_preset("tempo"),
+       10 * kFloat * kUnit + 3 * kUnit / 4 + kFloat * kSquares + kSquares / 8 + statistics / 2},
+      {"lean", layer_preset("lean"), 10 * kFloat * kUnit + log_sum_exp + statistics},
+      {"lean with ffn", changed("lean", [](LayerOptions& o) { o.recompute = layers::RecomputeOption::kFfn; }),
+       6 * kFloat * kUnit + log_sum_exp + statistics},
+      {"checkpoint", layer_preset("checkpoint"), kFloat * kUnit},
+      {"lean with block", changed("lean", [](LayerOptions& o) { o.recompute = layers::RecomputeOption::kBlock; }),
+       kFloat * kUnit},
+  };
+}
+
+TEST(LayerSets, KeepExactlyWhatTheDocumentsSayPerBlock) {
+  install_memory_tracker();
+  for (const LayerSet& set : layer_sets()) {
+    EXPECT_EQ(bytes_after_forward(3, set.options) - bytes_after_forward(2, set.options), set.kept_bytes) << set.name;
+  }
+}
+
+TEST(LayerSets, AreNamed) {
+  EXPECT_EQ(layer_preset_names(), (std::vector<std::string>{"baseline", "tempo", "lean", "checkpoint"}));
+  EXPECT_EQ(text_of(layer_preset("lean")),
+            "gelu recompute, layer_norm recompute, dropout regenerate, attention flash, recompute none");
+  EXPECT_EQ(text_of(layer_preset("tempo")),
+            "gelu tempo, layer_norm tempo, dropout tempo, attention tempo, recompute none, masks packed");
+}
+
+}  // namespace
+}  // namespace tempo::train
