@@ -68,6 +68,7 @@ RunLoop::RunLoop(const RunConfig& config, const RunParts& parts, const RunStart&
 }
 
 bool RunLoop::run() {
+  tell_norms();
   ProgressDisplay display("train");
   meter_.start();
   if (lacks_evaluation_) {
@@ -108,7 +109,10 @@ void RunLoop::step(const Schedule& schedule, data::Prefetcher& batches, Progress
   if (length_.evaluations.is_due(number)) {
     if (const auto line = evaluation(number, display)) metrics_.write(*line);
   }
-  if (is_logged) metrics_.write(last_record_);
+  if (is_logged) {
+    metrics_.write(last_record_);
+    tell_norms();
+  }
   show(display, number);
   state_.step = number;
   if (state_.skipped_in_a_row > config_.train.max_skipped_steps) end_for_skips(result);
@@ -168,6 +172,22 @@ std::optional<ValidationRecord> RunLoop::evaluation(std::int64_t step, ProgressD
   }
   meter_.end_evaluation();
   return line;
+}
+
+/// Which norms of the blocks do not do what layers.layer_norm asks for, each once.
+void RunLoop::tell_norms() {
+  if (config_.layers.layer_norm != layers::NormOption::kTempo) return;
+  const std::string suffix = "LayerNorm.weight";
+  for (const model::Parameter& gamma : model_.parameters().all()) {
+    const std::size_t stem = gamma.name.size() - std::min(gamma.name.size(), suffix.size());
+    const bool is_of_block = gamma.name.compare(stem, suffix.size(), suffix) == 0 && gamma.name.rfind("bert.", 0) == 0;
+    if (!is_of_block || told_norms_.count(gamma.name) != 0) continue;
+    const std::string name = gamma.name.substr(0, gamma.name.size() - std::string(".weight").size());
+    const model::Parameter* beta = model_.parameters().find(name + ".bias");
+    if (layers::is_norm_invertible(gamma.value, beta->value).item<bool>()) continue;
+    spdlog::warn("{} cannot be inverted (a gamma near 0, or beta over 100 times as large): it keeps its input", name);
+    told_norms_.insert(gamma.name);
+  }
 }
 
 void RunLoop::save() {

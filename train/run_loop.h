@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "data/prefetcher.h"
@@ -58,6 +59,7 @@ class RunLoop {
   TrainRecord measured(const StepPlan& plan, std::int64_t epoch, const StepResult& result);
   void show(ProgressDisplay& display, std::int64_t step, double part = 0, const std::string& besides = "") const;
   void save();
+  void tell_norms();
 
   const RunConfig& config_;
   RunData& data_;
@@ -73,6 +75,7 @@ class RunLoop {
   RunLength length_;
   RunMeter meter_;
   TrainRecord last_record_;  ///< step 0: none yet
+  std::set<std::string> told_norms_;
 };
 
 }  // namespace tempo::train

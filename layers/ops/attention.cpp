@@ -2,149 +2,14 @@
 #include <vector>
 
 #include "layers/ops/attention_cuda.h"
+#include "layers/ops/attention_heads.h"
 #include "layers/ops/attention_rows.h"
-#include "layers/ops/bit_mask.h"
-#include "layers/ops/cpu_loops.h"
 #include "layers/ops/dispatch.h"
-#include "layers/ops/dropout.h"
-#include "layers/ops/ops.h"
 
 namespace tempo::layers {
 namespace {
 
-// Query rows a thread carries from scores to context at a time, so that they stay in its cache: 128 x 512 floats are 256 KiB.
-constexpr std::int64_t kQueryRows = 128;
-
-/// What all heads of a batch share, as the operators are given it.
-struct Layout {
-  c10::IntArrayRef host_starts;
-  std::int64_t num_heads;
-  bool is_causal;
-  AttentionKeep keep;
-  MaskKeep mask;
-
-  bool keeps_squares() const { return keep != AttentionKeep::kLogSumExp; }
-  std::int64_t slots(std::size_t b) const { return host_starts[b + 1] - host_starts[b]; }
-  std::int64_t max_slots() const {
-    std::int64_t largest = 0;
-    for (std::size_t b = 0; b + 1 < host_starts.size(); ++b) largest = std::max(largest, slots(b));
-    return largest;
-  }
-  /// Bytes of one row of the mask of a sequence of so many slots.
-  std::int64_t mask_bytes(std::int64_t slots) const {
-    return mask == MaskKeep::kBytes ? slots : mask == MaskKeep::kBits ? tempo::layers::mask_bytes(slots) : 0;
-  }
-  /// Entries before each sequence, and in all, of a tensor that has row_entries(slots) for each query of each head.
-  template <typename Entries>
-  std::vector<std::int64_t> offsets(Entries&& row_entries) const {
-    std::vector<std::int64_t> result{0};
-    for (std::size_t b = 0; b + 1 < host_starts.size(); ++b)
-      result.push_back(result.back() + num_heads * slots(b) * row_entries(slots(b)));
-    return result;
-  }
-  /// Elements of a buffer for a chunk of one head's S x S part.
-  std::int64_t chunk_size() const { return std::min(kQueryRows, max_slots()) * max_slots(); }
-  /// Threads that heads run on at the same time.
-  std::int64_t num_threads() const { return std::min<std::int64_t>(num_heads, at::get_num_threads()); }
-};
-
-/// One head of one sequence: views of its rows and columns in the big tensors.
-template <typename T>
-struct Head {
-  std::int64_t number;
-  std::int64_t start;   // first slot of the sequence in T
-  std::int64_t length;  // real tokens
-  std::int64_t slots;   // of the sequence
-  std::int64_t hidden;  // row stride of q, k, v
-  std::int64_t column;  // first column of the head
-  std::int64_t head_size;
-  std::int64_t square;     // offset of its S x S part
-  std::int64_t mask;       // offset of its mask
-  std::int64_t statistic;  // offset of its log-sum-exps
-  std::uint32_t example;
-  bool is_causal;
-  at::TensorOptions options;
-
-  /// Rows [first, first + count) of this head in a [T, H] tensor.
-  at::Tensor rows(T* data, std::int64_t first, std::int64_t count) const {
-    return at::from_blob(data + (start + first) * hidden + column, {count, head_size}, {hidden, 1}, options);
-  }
-  at::Tensor rows(const T* data, std::int64_t first, std::int64_t count) const {
-    return rows(const_cast<T*>(data), first, count);  // read only: ATen has no view of const memory
-  }
-  /// `count` rows of `keys` entries in an S x S tensor or a buffer like it.
-  at::Tensor square_rows(T* data, std::int64_t count, std::int64_t keys) const {
-    return at::from_blob(data, {count, keys}, {slots, 1}, options);
-  }
-  /// Keys that query `row` attends to.
-  std::int64_t keys_of(std::int64_t row) const { return is_causal ? std::min(row + 1, length) : length; }
-};
-
-/// Calls run(Head) for every head of every sequence, heads of one sequence in parallel.
-template <typename T, typename Run>
-void for_each_head(const at::Tensor& q, const at::Tensor& lengths, const at::Tensor& ids, const Layout& layout,
-                   Run&& run) {
-  const std::int64_t hidden = q.size(1);
-  const std::int64_t head_size = hidden / layout.num_heads;
-  const auto squares = layout.offsets([](std::int64_t slots) { return slots; });
-  const auto masks = layout.offsets([&](std::int64_t slots) { return layout.mask_bytes(slots); });
-  const std::int64_t* length = lengths.const_data_ptr<std::int64_t>();
-  const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
-  for (std::size_t b = 0; b + 1 < layout.host_starts.size(); ++b) {
-    const std::int64_t start = layout.host_starts[b];
-    const std::int64_t slots = layout.slots(b);
-    at::parallel_for(0, layout.num_heads, 1, [&](std::int64_t begin, std::int64_t end) {
-      const at::AutoDispatchBelowADInplaceOrView guard;
-      for (std::int64_t h = begin; h < end; ++h) {
-        run(Head<T>{h, start, length[b], slots, hidden, h * head_size, head_size, squares[b] + h * slots * slots,
-                    masks[b] + h * slots * layout.mask_bytes(slots), layout.num_heads * start + h * slots,
-                    static_cast<std::uint32_t>(id[b]), layout.is_causal, q.options()});
-      }
-    });
-  }
-}
-
-/// The mask of a query's keys as bytes, wherever it comes from: drawn, kept as bytes or kept as bits.
-class MaskRow {
- public:
-  MaskRow(const Layout& layout, const math::DropoutKey& key, std::int64_t slots)
-      : layout_(layout),
-        key_(key),
-        row_bytes_(layout.mask_bytes(slots)),
-        bits_(mask_bytes(slots) * 8),
-        bytes_(slots + 7) {}
-
-  /// Draws it, and writes it to `kept` (null: nowhere) as the layout says.
-  template <typename T>
-  const std::uint8_t* draw(const Head<T>& head, std::int64_t row, std::int64_t keys, std::uint8_t* kept) {
-    dropout_row_bits(key_, static_cast<std::uint32_t>(head.number), static_cast<std::uint32_t>(row), head.example, keys,
-                     bits_.data());
-    std::uint8_t* bytes = bytes_.data();
-    if (kept != nullptr && layout_.mask == MaskKeep::kBytes) bytes = kept + head.mask + row * row_bytes_;
-    write_kept(bits_.data(), key_.threshold, keys, bytes);
-    if (kept != nullptr && layout_.mask == MaskKeep::kBits) pack_mask(bytes, keys, kept + head.mask + row * row_bytes_);
-    return bytes;
-  }
-
-  /// Reads it from `kept`, or draws it again where nothing was kept.
-  template <typename T>
-  const std::uint8_t* read(const Head<T>& head, std::int64_t row, std::int64_t keys, const std::uint8_t* kept) {
-    if (layout_.mask == MaskKeep::kNothing) return draw(head, row, keys, nullptr);
-    const std::uint8_t* of_row = kept + head.mask + row * row_bytes_;
-    if (layout_.mask == MaskKeep::kBytes) return of_row;
-    unpack_mask(of_row, keys, bytes_.data());
-    return bytes_.data();
-  }
-
- private:
-  const Layout& layout_;
-  const math::DropoutKey& key_;
-  std::int64_t row_bytes_;
-  std::vector<std::uint16_t> bits_;
-  std::vector<std::uint8_t> bytes_;
-};
-
-void check_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Layout& layout) {
+void check_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const HeadLayout& layout) {
   TORCH_CHECK(q.dim() == 2 && q.sizes() == k.sizes() && q.sizes() == v.sizes(), "attention: q ", q.sizes(), ", k ",
               k.sizes(), ", v ", v.sizes(), " must be [T, H] alike");
   TORCH_CHECK(layout.num_heads > 0 && q.size(1) % layout.num_heads == 0, "attention: hidden size ", q.size(1),
@@ -180,7 +45,7 @@ struct ForwardData {
 };
 
 template <typename T>
-void forward_head(const Layout& layout, const math::DropoutKey& key, bool drops, const Head<T>& head,
+void forward_head(const HeadLayout& layout, const math::DropoutKey& key, bool drops, const Head<T>& head,
                   const ForwardData<T>& data) {
   const T scale = T{1} / std::sqrt(static_cast<T>(head.head_size));
   MaskRow mask(layout, key, head.slots);
@@ -215,7 +80,7 @@ FiveTensors attention_kernel(const at::Tensor& q_any, const at::Tensor& k_any, c
                              const at::Tensor& lengths, const at::Tensor& ids, c10::IntArrayRef host_starts,
                              std::int64_t num_heads, bool is_causal, std::int64_t keep, std::int64_t mask_keep,
                              double drop_probability, std::int64_t seed, std::int64_t step, std::int64_t site) {
-  const Layout layout{host_starts, num_heads, is_causal, AttentionKeep{keep}, MaskKeep{mask_keep}};
+  const HeadLayout layout{host_starts, num_heads, is_causal, AttentionKeep{keep}, MaskKeep{mask_keep}};
   check_shapes(q_any, k_any, v_any, layout);
   check_contiguous("attention", {lengths, ids});
   const at::Tensor q = q_any.contiguous();
@@ -264,7 +129,7 @@ struct BackwardData {
 };
 
 template <typename T>
-void backward_head(const Layout& layout, const math::DropoutKey& key, bool drops, const Head<T>& head,
+void backward_head(const HeadLayout& layout, const math::DropoutKey& key, bool drops, const Head<T>& head,
                    const BackwardData<T>& data) {
   const T scale = T{1} / std::sqrt(static_cast<T>(head.head_size));
   MaskRow mask_row(layout, key, head.slots);
@@ -332,7 +197,7 @@ ThreeTensors attention_backward_kernel(const at::Tensor& grad_any, const at::Ten
                                        bool is_causal, std::int64_t keep, std::int64_t mask_keep,
                                        double drop_probability, std::int64_t seed, std::int64_t step,
                                        std::int64_t site) {
-  const Layout layout{host_starts, num_heads, is_causal, AttentionKeep{keep}, MaskKeep{mask_keep}};
+  const HeadLayout layout{host_starts, num_heads, is_causal, AttentionKeep{keep}, MaskKeep{mask_keep}};
   const math::DropoutKey key = dropout_key({drop_probability, static_cast<std::uint64_t>(seed), step, site});
   const at::Tensor grad = grad_any.contiguous();
   const at::Tensor q = q_any.contiguous();

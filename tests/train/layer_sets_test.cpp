@@ -2,7 +2,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "model/model.h"
+#include "tests/support/counted_meta_memory.h"
 #include "tests/support/sample_batches.h"
 #include "train/layer_presets.h"
 #include "train/memory_tracker.h"
@@ -79,6 +82,66 @@ TEST(LayerSets, KeepExactlyWhatTheDocumentsSayPerBlock) {
   for (const LayerSet& set : layer_sets()) {
     EXPECT_EQ(bytes_after_forward(3, set.options) - bytes_after_forward(2, set.options), set.kept_bytes) << set.name;
   }
+}
+
+/// What is alive after the forward pass of the encoder, and the peaks of both passes, on a device whose memory `use` tells.
+struct Bytes {
+  std::int64_t kept, forward_peak, backward_peak;
+
+  bool operator==(const Bytes& other) const {
+    return kept == other.kept && forward_peak == other.forward_peak && backward_peak == other.backward_peak;
+  }
+};
+
+std::ostream& operator<<(std::ostream& out, const Bytes& bytes) {
+  return out << bytes.kept << " kept, peaks " << bytes.forward_peak << " and " << bytes.backward_peak;
+}
+
+template <typename Use, typename ResetPeak>
+Bytes bytes_of_both_passes(c10::Device device, const LayerOptions& options, Use&& use, ResetPeak&& reset) {
+  const auto model = model::make_model(config_of(2), device, options);
+  model->parameters().initialise(1);
+  const data::Batch batch = testing::sample_batch({kSlots, kSlots, kSlots}, kSlots, device);
+  const layers::StepContext context = model::make_context(batch, true, 1, 1);
+  const std::int64_t before = use().live_bytes;
+  reset();
+  at::Tensor hidden = model->encode(batch, context);
+  Bytes bytes{use().live_bytes - before, use().peak_bytes - before, 0};
+  const at::Tensor cotangent = at::ones_like(hidden);
+  reset();
+  hidden.backward(cotangent);
+  bytes.backward_peak = use().peak_bytes - before;
+  return bytes;
+}
+
+TEST(LayerSets, NeedTheSameBytesOnTheMetaDevice) {
+  install_memory_tracker();
+  auto& meta = testing::CountedMetaMemory::install();
+  for (const LayerSet& set : layer_sets()) {
+    const Bytes on_cpu = bytes_of_both_passes(c10::kCPU, set.options, cpu_memory_use, reset_cpu_peak);
+    const Bytes on_meta = bytes_of_both_passes(
+        c10::kMeta, set.options,
+        [&] {
+          return MemoryUse{meta.live_bytes(), meta.peak_bytes(), 0, 0};
+        },
+        [&] { meta.reset_peak(); });
+    EXPECT_EQ(on_meta, on_cpu) << set.name;
+  }
+}
+
+TEST(LayerSets, AttentionWithoutSquaresNeedsNoSquareForAMoment) {
+  install_memory_tracker();
+  const std::int64_t slots = 4096;
+  const at::Tensor x = at::ones({slots, 64}).set_requires_grad(true);
+  const layers::Sequences sequences{
+      at::tensor({std::int64_t{0}, slots}), at::tensor({slots}), at::zeros({1}, at::kLong), {0, slots}};
+  const std::int64_t before = cpu_memory_use().live_bytes;
+  reset_cpu_peak();
+  const at::Tensor y = layers::attention(x, x, x, {1, false, layers::AttentionKeep::kLogSumExp, MaskKeep::kNothing},
+                                         sequences, {0.1, 1, 1, 1});
+  y.backward(at::ones_like(y));
+  // Two chunks of 128 queries are 4 MiB, x and six like it 7 MiB; one square would be 64 MiB.
+  EXPECT_LT(cpu_memory_use().peak_bytes - before, 16 << 20);
 }
 
 TEST(LayerSets, AreNamed) {
