@@ -14,5 +14,6 @@ void add_convert(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_compare(CLI::App& app);
 void add_ctl(CLI::App& app);
+void add_bench(CLI::App& app);
 
 }  // namespace tempo::apps

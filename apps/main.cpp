@@ -31,6 +31,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", version_text);
   tempo::apps::add_prepare(app);
   tempo::apps::add_train(app);
+  tempo::apps::add_bench(app);
   tempo::apps::add_convert(app);
   tempo::apps::add_inspect(app);
   tempo::apps::add_compare(app);

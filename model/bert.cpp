@@ -11,14 +11,18 @@ constexpr std::int64_t kSitesPerBlock = 3;
 
 class Bert final : public Model {
  public:
-  Bert(const ModelConfig& config, c10::Device device, const layers::LayerOptions& options)
-      : Model(config, device), options_(options) {
+  Bert(const ModelConfig& config, c10::Device device, const layers::LayerOptions& options) : Model(config, device) {
     embeddings_ = add_embeddings();
     layers::LayerNorm opening = add_norm("bert.embeddings.LayerNorm");
     for (std::int64_t i = 0; i < config.num_layers; ++i) blocks_.push_back(add_block(i, opening));
     final_norm_ = opening;
     pooler_ = add_linear("bert.pooler.dense", config.hidden_size, config.hidden_size);
     add_heads();
+    set_layers(options);
+  }
+
+  void set_layers(const layers::LayerOptions& options) override {
+    for (TransformerBlock& block : blocks_) block.options = options;
   }
 
   at::Tensor encode(const data::Batch& batch, const layers::StepContext& context) const override {
@@ -87,7 +91,6 @@ class Bert final : public Model {
     block.input_site = kEmbeddingSite;
     block.projection_site = first_site + 1;
     block.mlp_site = first_site + 2;
-    block.options = options_;
     opening = add_norm(prefix + "output.LayerNorm");
     return block;
   }
@@ -99,7 +102,6 @@ class Bert final : public Model {
     sentence_ = add_linear("cls.seq_relationship", 2, config_.hidden_size);
   }
 
-  layers::LayerOptions options_;
   layers::EmbeddingTables embeddings_;
   std::vector<TransformerBlock> blocks_;
   layers::LayerNorm final_norm_;

@@ -93,6 +93,13 @@ void write_durable_text(const fs::path& path, std::string_view text) {
   file.commit();
 }
 
+std::ofstream open_for_append(const fs::path& path) {
+  errno = 0;
+  std::ofstream file(path, std::ios::binary | std::ios::app);
+  if (!file.good()) fail(path, "cannot be written");
+  return file;
+}
+
 void append_text(std::ofstream& file, const fs::path& path, std::string_view text) {
   errno = 0;
   file << text << std::flush;

@@ -40,6 +40,9 @@ void make_durable_folder(const std::filesystem::path& path);
 /// Writes a small file at once.
 void write_durable_text(const std::filesystem::path& path, std::string_view text);
 
+/// Opens a file to append to; it is made where it is not there. Throws c10::Error naming path and errno.
+std::ofstream open_for_append(const std::filesystem::path& path);
+
 /// Appends to a file that is open under `path` and hands it to the system. Throws c10::Error naming path and errno.
 void append_text(std::ofstream& file, const std::filesystem::path& path, std::string_view text);
 

@@ -40,6 +40,9 @@ class Model {
   /// encode, heads and cross-entropy of a batch in one pass.
   LossSums forward(const data::Batch& batch, const layers::StepContext& context) const;
 
+  /// What the blocks keep from now on.
+  virtual void set_layers(const layers::LayerOptions& options) = 0;
+
   const ModelConfig& config() const { return config_; }
   Parameters& parameters() { return parameters_; }
   const Parameters& parameters() const { return parameters_; }

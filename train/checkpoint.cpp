@@ -170,8 +170,8 @@ TrainState verify_checkpoint(const fs::path& folder) {
     state.tokens = json.at("tokens");
     state.real_tokens = json.at("real_tokens");
     state.examples = json.at("examples");
-    state.skipped_steps = json.at("skipped_steps");
-    state.skipped_in_a_row = json.at("skipped_in_a_row");
+    state.skipped_steps = json.value("skipped_steps", std::int64_t{0});  // later than format 1
+    state.skipped_in_a_row = json.value("skipped_in_a_row", std::int64_t{0});
     return state;
   } catch (const Json::exception& error) {
     damaged(path, std::string("does not say what it should: ") + error.what());

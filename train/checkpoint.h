@@ -7,7 +7,7 @@
 //   COMPLETE                       the SHA-256 of every other file; written last
 // Written beside its name, flushed, renamed: a folder with its name is whole, or was damaged later, which is found.
 //
-// Not for: when to save (trainer.h). Thread rule: CheckpointSaver by one thread; it writes on one of its own.
+// Not for: when to save (run_loop.h). Thread rule: CheckpointSaver by one thread; it writes on one of its own.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -73,38 +73,25 @@ Field layer_option(const char* key, Enum layers::LayerOptions::*member,
 }
 
 void append_layers(std::vector<Field>& fields) {
-  using layers::AttentionOption, layers::DropoutOption, layers::GeluOption, layers::LayerOptions, layers::MaskKeep,
-      layers::NormOption, layers::RecomputeOption;
+  using layers::LayerOptions;
   fields.push_back(
       choice("layers.preset", at(&RunConfig::layers_preset), layer_preset_names(),
              "What the layers keep for the backward pass; baseline: what PyTorch keeps; tempo: what the Tempo "
              "paper keeps; lean: the least without doing products twice; checkpoint: the input of each block."));
-  fields.push_back(layer_option<GeluOption>(
-      "gelu", &LayerOptions::gelu,
-      {{"baseline", GeluOption::kBaseline}, {"tempo", GeluOption::kTempo}, {"recompute", GeluOption::kRecompute}},
-      "Input and output; output and a mask; input."));
-  fields.push_back(layer_option<NormOption>(
-      "layer_norm", &LayerOptions::layer_norm,
-      {{"baseline", NormOption::kBaseline}, {"tempo", NormOption::kTempo}, {"recompute", NormOption::kRecompute}},
-      "Input and output; output, where it can be inverted; input."));
-  fields.push_back(layer_option<DropoutOption>("dropout", &LayerOptions::dropout,
-                                               {{"baseline", DropoutOption::kBaseline},
-                                                {"tempo", DropoutOption::kTempo},
-                                                {"regenerate", DropoutOption::kRegenerate}},
-                                               "Masks as bytes; as layers.masks says; nothing."));
-  fields.push_back(layer_option<AttentionOption>(
-      "attention", &LayerOptions::attention,
-      {{"baseline", AttentionOption::kBaseline},
-       {"tempo", AttentionOption::kTempo},
-       {"flash", AttentionOption::kFlash}},
-      "Probabilities, masks and dropped probabilities; probabilities and masks; a number per query."));
-  fields.push_back(layer_option<RecomputeOption>(
-      "recompute", &LayerOptions::recompute,
-      {{"none", RecomputeOption::kNone}, {"ffn", RecomputeOption::kFfn}, {"block", RecomputeOption::kBlock}},
-      "Products that are done again: none; the first of the feed-forward half; a whole block's."));
-  fields.push_back(layer_option<MaskKeep>("masks", &LayerOptions::masks,
-                                          {{"packed", MaskKeep::kBits}, {"byte", MaskKeep::kBytes}},
-                                          "Masks of what is tempo: a bit per element, or a byte as in the paper."));
+  fields.push_back(
+      layer_option("gelu", &LayerOptions::gelu, kGeluNames, "Input and output; output and a mask; input."));
+  fields.push_back(layer_option("layer_norm", &LayerOptions::layer_norm, kNormNames,
+                                "Input and output; output, where it can be inverted; input."));
+  fields.push_back(
+      layer_option("dropout", &LayerOptions::dropout, kDropoutNames, "Masks as bytes; as layers.masks says; nothing."));
+  fields.push_back(
+      layer_option("attention", &LayerOptions::attention, kAttentionNames,
+                   "Probabilities, masks and dropped probabilities; probabilities and masks; a number per query."));
+  fields.push_back(
+      layer_option("recompute", &LayerOptions::recompute, kRecomputeNames,
+                   "Products that are done again: none; the first of the feed-forward half; a whole block's."));
+  fields.push_back(layer_option("masks", &LayerOptions::masks, kMaskNames,
+                                "Masks of what is tempo: a bit per element, or a byte as in the paper."));
   fields.back().print = [print = fields.back().print](const Draft& draft) {
     return uses_masks(draft.layers) ? print(draft) : std::string();
   };

@@ -2,7 +2,7 @@
 //
 // The whole validation set is computed with the weights as they are: no dropout, no gradients, nothing drawn at random, so an
 // evaluation changes nothing of the training around it.
-// Not for: when to record it (trainer.h), its time and memory beside the training's (run_meter.h). Thread rule: one forward at a
+// Not for: when to record it (run_loop.h), its time and memory beside the training's (run_meter.h). Thread rule: one forward at a
 // time, as the model's.
 #pragma once
 

@@ -152,7 +152,7 @@ void cut_back_events(const fs::path& folder, std::int64_t step, const std::strin
 EventFile::EventFile(const fs::path& folder) {
   const double wall_time = seconds_since_1970();
   path_ = free_name(folder, wall_time);
-  file_.open(path_, std::ios::binary | std::ios::app);
+  file_ = model::open_for_append(path_);
   model::append_text(file_, path_, version_record(wall_time));
 }
 

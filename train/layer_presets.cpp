@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace tempo::train {
@@ -30,6 +31,11 @@ const std::vector<std::pair<std::string, LayerOptions>>& presets() {
   return all;
 }
 
+template <typename Enum>
+std::string name_of(Enum value, const std::vector<std::pair<std::string, Enum>>& names) {
+  return std::find_if(names.begin(), names.end(), [&](const auto& entry) { return entry.second == value; })->first;
+}
+
 }  // namespace
 
 std::vector<std::string> layer_preset_names() {
@@ -50,17 +56,11 @@ bool uses_masks(const LayerOptions& options) {
 }
 
 std::string text_of(const LayerOptions& options) {
-  const char* const gelu[] = {"baseline", "tempo", "recompute"};
-  const char* const norm[] = {"baseline", "tempo", "recompute"};
-  const char* const dropout[] = {"baseline", "tempo", "regenerate"};
-  const char* const attention[] = {"baseline", "tempo", "flash"};
-  const char* const recompute[] = {"none", "ffn", "block"};
-  std::string text = std::string("gelu ") + gelu[static_cast<int>(options.gelu)] + ", layer_norm " +
-                     norm[static_cast<int>(options.layer_norm)] + ", dropout " +
-                     dropout[static_cast<int>(options.dropout)] + ", attention " +
-                     attention[static_cast<int>(options.attention)] + ", recompute " +
-                     recompute[static_cast<int>(options.recompute)];
-  if (uses_masks(options)) text += options.masks == MaskKeep::kBits ? ", masks packed" : ", masks byte";
+  std::string text = "gelu " + name_of(options.gelu, kGeluNames) + ", layer_norm " +
+                     name_of(options.layer_norm, kNormNames) + ", dropout " + name_of(options.dropout, kDropoutNames) +
+                     ", attention " + name_of(options.attention, kAttentionNames) + ", recompute " +
+                     name_of(options.recompute, kRecomputeNames);
+  if (uses_masks(options)) text += ", masks " + name_of(options.masks, kMaskNames);
   return text;
 }
 

@@ -132,9 +132,7 @@ bool has_evaluation(const std::filesystem::path& file, std::int64_t step) {
 }
 
 MetricsWriter::MetricsWriter(const std::filesystem::path& file, const std::filesystem::path& event_folder)
-    : path_(file), file_(file, std::ios::app), events_(event_folder) {
-  TORCH_CHECK(file_.good(), path_.string(), " cannot be written");
-}
+    : path_(file), file_(model::open_for_append(file)), events_(event_folder) {}
 
 void MetricsWriter::write(const TrainRecord& record) {
   const Line line = line_of(record);
@@ -159,8 +157,9 @@ void MetricsWriter::insert(const ValidationRecord& record) {
     last = text + "\n";
   }
   const bool is_of_step = !last.empty() && Line::parse(last)["step"] == record.step;
+  model::flush_to_disk(events_.path());  // the line must not outlive its event (cut_back)
   model::write_durable_text(path_, is_of_step ? before + text_of(line) + last : before + last + text_of(line));
-  file_ = std::ofstream(path_, std::ios::app);  // the old one has lost its name
+  file_ = model::open_for_append(path_);  // the old one has lost its name
 }
 
 void MetricsWriter::flush() const {

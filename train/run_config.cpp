@@ -50,6 +50,15 @@ class Written {
 
   bool has(const std::string& key) const { return find(key) != nullptr; }
 
+  /// Whether a key of `layers` is there to have an effect: overrides of others may well take that of the file's away.
+  bool is_meant(const std::string& key) const {
+    const WrittenValue* value = find(key);
+    const bool has_override = std::any_of(values_.begin(), values_.end(), [](const auto& entry) {
+      return entry.second.is_override && section_of(entry.first) == "layers";
+    });
+    return value != nullptr && (value->is_override || !has_override);
+  }
+
   /// The start of a message about the value of `key`, written or not.
   std::string place(const std::string& key) const {
     const WrittenValue* value = find(key);
@@ -238,11 +247,11 @@ void resolve_layers(Draft& draft, const Written& written) {
   layers::LayerOptions& options = resolved.layers;
   if (options.recompute == layers::RecomputeOption::kFfn) {
     // GELU's output is made again with what leads to it; another setting of it would do nothing.
-    if (written.has("layers.gelu") && options.gelu != layers::GeluOption::kRecompute)
+    if (written.is_meant("layers.gelu") && options.gelu != layers::GeluOption::kRecompute)
       refuse(written.place("layers.gelu"), "has no effect, because layers.recompute ffn makes GELU's output again");
     options.gelu = layers::GeluOption::kRecompute;
   }
-  if (written.has("layers.masks") && !uses_masks(options))
+  if (written.is_meant("layers.masks") && !uses_masks(options))
     refuse(written.place("layers.masks"), "has no effect, because neither layers.gelu nor layers.dropout is tempo");
   draft.layers = options;
 }
@@ -355,6 +364,18 @@ RunConfig load_resumed_config(const std::filesystem::path& run_dir, const std::v
   after.run.dir = std::filesystem::absolute(run_dir).lexically_normal();
   if (!after.run.dir.has_filename()) after.run.dir = after.run.dir.parent_path();
   return after;
+}
+
+RunConfig load_bench_config(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
+  constexpr std::int64_t kMicroBatch = 8;
+  const Written written(file, overrides);
+  Draft draft = read_fields(written);
+  resolve_model(draft, written);
+  resolve_layers(draft, written);
+  if (!written.has("train.micro_batch")) draft.train.micro_batch = kMicroBatch;
+  if (draft.data.sequence_length == 0) draft.data.sequence_length = draft.model.max_positions;
+  check_data(draft, written);
+  return draft;
 }
 
 RunConfig load_prepare_config(const std::filesystem::path& file, const std::vector<std::string>& overrides) {

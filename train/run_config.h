@@ -119,7 +119,7 @@ struct RunConfig {
 /// the file's key; schedule.warmup_steps and schedule.warmup_ratio replace each other, and layers.preset replaces all layers.* keys
 /// of the file.
 /// With init.from the architecture comes from that folder's config.json; a key that is also written and decides what
-/// the weights compute must agree, the others (dropouts, vocab_multiple) may differ.
+/// the weights compute must agree, the others (dropouts, vocab_multiple; that one only with fresh moments) may differ.
 /// Throws c10::ValueError: "FILE:LINE:COLUMN: KEY: ..." for YAML, "override KEY=VALUE: ..." for an override; unknown
 /// keys name the nearest known one, misplaced ones the section they belong to.
 RunConfig load_run_config(const std::filesystem::path& file, const std::vector<std::string>& overrides);
@@ -136,6 +136,10 @@ struct ConfigChange {
 /// weights are or which examples come next.
 RunConfig load_resumed_config(const std::filesystem::path& run_dir, const std::vector<std::string>& overrides,
                               std::vector<ConfigChange>& changes);
+
+/// load_run_config for `tempo bench`: neither shards, steps, batches nor a run directory need be there. train.micro_batch is 8 and
+/// data.sequence_length model.max_positions where they are not written.
+RunConfig load_bench_config(const std::filesystem::path& file, const std::vector<std::string>& overrides);
 
 /// load_run_config for `tempo prepare`: what only training needs may be missing and its combinations are not looked at;
 /// data.sequence_length is required, data.max_predictions is filled in.

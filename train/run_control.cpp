@@ -32,9 +32,14 @@ RunControl::RunControl(const std::filesystem::path& run_dir) : file_(RunDirector
 
 void RunControl::look() {
   if (::access(file_.c_str(), F_OK) != 0) return;
+  // Taken away before it is read: one that arrives meanwhile must not go unseen.
+  const std::filesystem::path taken = RunDirectory::taken_request_file(file_.parent_path());
+  std::error_code error;
+  std::filesystem::rename(file_, taken, error);
+  if (error) return;
   std::string text;
-  std::ifstream(file_) >> text;
-  std::filesystem::remove(file_);
+  std::ifstream(taken) >> text;
+  std::filesystem::remove(taken, error);
   is_save_asked_ = is_save_asked_ || text == kSaveText;
   is_stop_asked_ = is_stop_asked_ || text == kStopText;
   if (text != kSaveText && text != kStopText) spdlog::warn("{}: '{}' is no request", file_.string(), text);

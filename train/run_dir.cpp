@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -31,7 +33,8 @@ bool is_empty_folder(const fs::path& path) {
   if (!fs::is_directory(path)) return false;
   for (const auto& entry : fs::directory_iterator(path)) {
     const fs::path name = entry.path().filename();
-    if (name != kLock && name != kLog && name != RunDirectory::request_file("").filename() && !model::is_leftover(name))
+    if (name != kLock && name != kLog && name.native().rfind(RunDirectory::request_file("").native(), 0) != 0 &&
+        !model::is_leftover(name))
       return false;
   }
   return true;
@@ -69,7 +72,9 @@ RunDirectory::RunDirectory(fs::path path, bool overwrite, const std::string& con
 }
 
 bool RunDirectory::is_in_use(const fs::path& path) {
-  const int lock = ::open((path / kLock).c_str(), O_RDWR | O_CLOEXEC);
+  const fs::path file = path / kLock;
+  const int lock = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  TORCH_CHECK(lock >= 0 || errno == ENOENT, file.string(), " cannot be opened: ", std::strerror(errno));
   if (lock < 0) return false;
   const bool is_free = ::flock(lock, LOCK_SH | LOCK_NB) == 0;
   ::close(lock);
@@ -85,7 +90,11 @@ RunDirectory RunDirectory::reopen(fs::path path) {
 }
 
 RunDirectory::~RunDirectory() {
-  if (lock_ >= 0) ::close(lock_);
+  if (lock_ < 0) return;
+  std::error_code ignored;
+  const fs::path request = request_file(path_);
+  if (fs::exists(request, ignored)) fs::remove(request, ignored);  // too late
+  ::close(lock_);
 }
 
 RunDirectory::RunDirectory(RunDirectory&& other) noexcept
@@ -99,11 +108,17 @@ void RunDirectory::lock() {
   const fs::path file = path_ / kLock;
   lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   TORCH_CHECK(lock_ >= 0, file.string(), " cannot be written: ", std::strerror(errno));
-  TORCH_CHECK_VALUE(::flock(lock_, LOCK_EX | LOCK_NB) == 0, "run.dir: ", path_.string(),
-                    " is in use by another tempo train");
+  // Who only asks whether it is in use (is_in_use) has it for a moment.
+  bool is_locked = ::flock(lock_, LOCK_EX | LOCK_NB) == 0;
+  for (int attempt = 0; attempt < 10 && !is_locked; ++attempt) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    is_locked = ::flock(lock_, LOCK_EX | LOCK_NB) == 0;
+  }
+  TORCH_CHECK_VALUE(is_locked, "run.dir: ", path_.string(), " is in use by another tempo train");
   model::remove_leftovers(path_);
   std::error_code error;
-  fs::remove(request_file(path_), error);  // meant for a process that has ended
+  fs::remove(taken_request_file(path_), error);
+  if (!error) fs::remove(request_file(path_), error);  // meant for a process that has ended
   TORCH_CHECK(!error, request_file(path_).string(), " cannot be removed: ", error.message(), " (errno ", error.value(),
               ")");
 }

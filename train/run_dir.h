@@ -29,6 +29,7 @@ class RunDirectory {
 
   /// Where a run at `path` looks for what it is asked to do.
   static std::filesystem::path request_file(const std::filesystem::path& path) { return path / ".request"; }
+  static std::filesystem::path taken_request_file(const std::filesystem::path& path) { return path / ".request.taken"; }
 
   /// The folder of a run that is to go on. Throws c10::ValueError when there is none at `path`, or another process has it.
   static RunDirectory reopen(std::filesystem::path path);

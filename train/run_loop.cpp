@@ -43,7 +43,7 @@ std::string non_finite_tensor(const model::Model& model, const StepResult& resul
   }
   if (count == 0) return "only the loss is not finite";
   return fmt::format("the gradient of {}{} is not finite", first,
-                     count > 1 ? fmt::format(" and of {} other tensors", count - 1) : "");
+                     count > 1 ? fmt::format(" and of {} other {}", count - 1, count == 2 ? "tensor" : "tensors") : "");
 }
 
 }  // namespace
@@ -69,7 +69,8 @@ RunLoop::RunLoop(const RunConfig& config, const RunParts& parts, const RunStart&
 
 bool RunLoop::run() {
   tell_norms();
-  ProgressDisplay display("train");
+  display_ = std::make_unique<ProgressDisplay>("train");
+  ProgressDisplay& display = *display_;
   meter_.start();
   if (lacks_evaluation_) {
     if (const auto line = evaluation(state_.step, display)) metrics_.insert(*line);
@@ -77,6 +78,7 @@ bool RunLoop::run() {
   if (!control_.stop_reason()) train(display);
   if (saved_step_ != state_.step) save();
   saver_.finish();
+  display.finish();
   return state_.step == config_.train.steps && !lacks_evaluation_;
 }
 

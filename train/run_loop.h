@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -70,6 +71,7 @@ class RunLoop {
   RunControl control_;
   MetricsWriter metrics_;
   TrainStep step_;
+  std::unique_ptr<ProgressDisplay> display_;  ///< ends after the saver, whose thread logs
   CheckpointSaver saver_;
   std::int64_t saved_step_;  ///< -1: none
   RunLength length_;

@@ -51,15 +51,6 @@ std::vector<fs::path> listed_shards(const fs::path& list) {
   return shards;
 }
 
-/// Brings what was written under another descriptor to the disk.
-void flush(const fs::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  const bool flushed = descriptor >= 0 && ::fsync(descriptor) == 0;
-  const int error = errno;
-  if (descriptor >= 0) ::close(descriptor);
-  if (!flushed) fail(path, std::string("cannot be flushed: ") + std::strerror(error));
-}
-
 }  // namespace
 
 void ShardFolder::check(const fs::path& folder, bool overwrite) {
@@ -119,7 +110,7 @@ void ShardFolder::commit(const std::vector<fs::path>& shards,
   nlohmann::json moves = {{"shards", nlohmann::json::array()}};
   bool has_validation = false;
   for (const fs::path& shard : shards) {
-    flush(staging_ / shard);
+    model::flush_to_disk(staging_ / shard);
     moves["shards"].push_back({{"path", shard.string()}});
     has_validation = has_validation || shard.has_parent_path();
   }
@@ -137,7 +128,7 @@ void ShardFolder::commit(const std::vector<fs::path>& shards,
     if (!error) fs::rename(staging_ / shard, folder_ / shard, error);
   }
   fail_on(error, folder_, "shards cannot be put in place");
-  if (has_validation) flush(folder_ / kValidation);
+  if (has_validation) model::flush_to_disk(folder_ / kValidation);
   for (const auto& [name, content] : texts) model::write_durable_text(folder_ / name, content);
   committed_ = true;
 }

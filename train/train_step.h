@@ -3,7 +3,7 @@
 // Losses are summed over the whole global batch and divided by its counts, so the cut into micro-batches changes nothing but
 // rounding. Where a loss or a gradient is not finite, the update is skipped by a flag on the device. Nothing is read back from
 // there: results are tensors that the caller reads when it needs them. The same step runs on the meta device.
-// Not for: where batches come from or what is logged (trainer.h). Thread rule: one step at a time.
+// Not for: where batches come from or what is logged (run_loop.h). Thread rule: one step at a time.
 #pragma once
 
 #include <functional>

@@ -32,16 +32,19 @@ c10::Device find_device(const std::string& name) {
   return c10::DeviceType::CPU;
 }
 
-c10::Device choose_device(const RunConfig& config) {
+}  // namespace
+
+c10::Device open_device(const RunConfig& config) {
+  if (config.train.threads > 0) at::set_num_threads(static_cast<int>(config.train.threads));
   const c10::Device device = find_device(config.train.device);
-  TORCH_CHECK_VALUE(device.is_cpu() || config.layers.attention == layers::AttentionOption::kBaseline,
-                    "layers.attention: on a GPU only baseline is there so far");
+  TORCH_CHECK_VALUE(device.is_cpu() || config.layers.attention == layers::AttentionOption::kBaseline, "layers.preset ",
+                    config.layers_preset,
+                    ": its attention is not there on a GPU yet; choose "
+                    "layers.attention=baseline, or train.device=cpu");
   return device;
 }
 
-void set_threads(std::int64_t threads) {
-  if (threads > 0) at::set_num_threads(static_cast<int>(threads));
-}
+namespace {
 
 /// What is trained, and what moves it.
 struct Learner {
@@ -77,7 +80,8 @@ void log_to(const RunDirectory& directory) {
 }
 
 std::string evaluation_text(const RunConfig& config, const RunData& data) {
-  const std::int64_t count = EvaluationPlan{config.train.evaluate_every, config.train.steps}.count();
+  const EvaluationPlan plan{config.train.evaluate_every, config.train.steps};
+  const std::int64_t count = plan.count() - plan.count_until(config.init.step);
   return fmt::format("{} held-out sequences every {} steps and at the end, {} times in all",
                      data.validation->num_examples(), config.train.evaluate_every, count);
 }
@@ -133,8 +137,7 @@ void log_load_report(const model::LoadReport& report, const std::filesystem::pat
 }
 
 std::string check_run(const RunConfig& config) {
-  set_threads(config.train.threads);
-  choose_device(config);
+  open_device(config);
   RunDirectory::check(config.run.dir, config.run.overwrite);
   const RunData data = open_data(config);
   const data::Dataset& training = *data.training;
@@ -155,8 +158,7 @@ std::string check_run(const RunConfig& config) {
 }
 
 void train(const RunConfig& config, const ProgramVersion& program) {
-  set_threads(config.train.threads);
-  const c10::Device device = choose_device(config);
+  const c10::Device device = open_device(config);
   RunDirectory::check(config.run.dir, config.run.overwrite);
   RunData data = open_data(config);
   const Learner learner = begin(config, device);
@@ -172,8 +174,7 @@ void train(const RunConfig& config, const ProgramVersion& program) {
 }
 
 void resume(const RunConfig& config, const std::vector<ConfigChange>& changes, const ProgramVersion& program) {
-  set_threads(config.train.threads);
-  const c10::Device device = choose_device(config);
+  const c10::Device device = open_device(config);
   RunDirectory directory = RunDirectory::reopen(config.run.dir);
   std::vector<std::string> damages;
   const std::optional<IntactCheckpoint> found =
@@ -191,7 +192,7 @@ void resume(const RunConfig& config, const std::vector<ConfigChange>& changes, c
   TORCH_CHECK_VALUE(state.step <= config.train.steps, "train.steps: ", config.train.steps, " is less than the ",
                     state.step, " steps that the run has done");
   const bool is_exported = !config.run.export_model || std::filesystem::exists(directory.export_folder());
-  // One that was cut off by a signal.
+  // One that is due and not recorded: a signal cut it off, or nobody had asked for it then.
   const bool lacks_evaluation = state.step > config.init.step &&
                                 EvaluationPlan{config.train.evaluate_every, config.train.steps}.is_due(state.step) &&
                                 !has_evaluation(directory.metrics_file(), state.step);

@@ -164,7 +164,8 @@ class TestFailureOnTheOtherFiles:
             if failed is None:
                 return  # how many lines the log gets depends on the clock
             if done.returncode != 0 or not failed.path.startswith("log/"):
-                others.assert_told(done, failed)
+                told = others.assert_told(done, failed)
+                assert told is None or os.strerror(failed.error) in told, told
             assert rr.hidden_leftovers(others.directory) == []
             others.assert_goes_on(others.directory)
 

@@ -252,6 +252,7 @@ TEST(Layers, APresetInAnOverrideReplacesTheKeysOfTheFile) {
   EXPECT_EQ(written.load({"layers.preset=lean"}).layers.gelu, layers::GeluOption::kRecompute);
   EXPECT_EQ(written.load({"layers.preset=lean", "layers.gelu=tempo"}).layers.gelu, layers::GeluOption::kTempo);
   EXPECT_EQ(written.load({"layers.dropout=regenerate"}).layers.gelu, layers::GeluOption::kBaseline);
+  EXPECT_EQ(written.load({"layers.recompute=ffn"}).layers.gelu, layers::GeluOption::kRecompute);
 }
 
 TEST(ResolvedYaml, WritesTheSectionsInOrder) {
