@@ -6,12 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "train/device.h"
 #include "train/layer_bench.h"
 #include "train/layer_presets.h"
 #include "train/metrics.h"
 #include "train/progress_display.h"
 #include "train/run_config.h"
-#include "train/trainer.h"
 
 namespace tempo::apps {
 namespace {

@@ -4,31 +4,19 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "bench/seconds.h"
 #include "model/hf_weights.h"
 #include "train/checkpoint.h"
 
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-template <typename Run>
-double seconds_of(Run&& run) {
-  const auto start = Clock::now();
-  run();
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-}  // namespace
-
 int main(int argc, char** argv) {
   using namespace tempo;
+  using bench::seconds_of;
   if (argc < 2) {
     std::fprintf(stderr, "usage: checkpoint_wait FOLDER [SIZE [ROUNDS]]\n");
     return 2;

@@ -7,11 +7,11 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
 
+#include "bench/seconds.h"
 #include "layers/ops/dispatch.h"
 #include "layers/ops/ops.h"
 #include "train/memory_tracker.h"
@@ -19,14 +19,7 @@
 namespace {
 
 using namespace tempo::layers;
-using Clock = std::chrono::steady_clock;
-
-template <typename Run>
-double seconds_of(Run&& run) {
-  const auto start = Clock::now();
-  run();
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+using tempo::bench::seconds_of;
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());

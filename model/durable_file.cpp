@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
-#include <system_error>
 #include <vector>
 
 namespace tempo::model {
@@ -41,6 +40,10 @@ void flush_to_disk(const fs::path& path) {
   if (result != 0) fail(target, "cannot be flushed");
 }
 
+void throw_if(const std::error_code& error, const fs::path& path, const char* what) {
+  TORCH_CHECK(!error, path.string(), " ", what, ": ", error.message(), " (errno ", error.value(), ")");
+}
+
 void make_durable_folder(const fs::path& path) {
   std::vector<fs::path> missing;
   for (fs::path folder = without_trailing_slash(path); !folder.empty() && !fs::exists(folder);
@@ -49,7 +52,7 @@ void make_durable_folder(const fs::path& path) {
   }
   std::error_code error;
   fs::create_directories(path, error);
-  TORCH_CHECK(!error, path.string(), " cannot be made: ", error.message(), " (errno ", error.value(), ")");
+  throw_if(error, path, "cannot be made");
   for (const fs::path& folder : missing) flush_to_disk(folder.parent_path());
 }
 
@@ -125,7 +128,7 @@ DurableFolder::DurableFolder(fs::path target) : target_(without_trailing_slash(t
   if (target_.has_parent_path()) make_durable_folder(target_.parent_path());
   std::error_code error;
   fs::create_directory(aside_, error);
-  TORCH_CHECK(!error, target_.string(), " cannot be made: ", error.message(), " (errno ", error.value(), ")");
+  throw_if(error, target_, "cannot be made");
 }
 
 DurableFolder::~DurableFolder() {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string_view>
+#include <system_error>
 
 namespace tempo::model {
 
@@ -33,6 +34,9 @@ class DurableFile {
 
 /// Flushes a file, or a folder's list of names. Throws c10::Error naming it and errno.
 void flush_to_disk(const std::filesystem::path& path);
+
+/// Throws c10::Error "PATH WHAT: reason (errno N)" where there is an error.
+void throw_if(const std::error_code& error, const std::filesystem::path& path, const char* what);
 
 /// Makes a folder and its missing parents, so that their names are on the disk. Throws c10::Error naming the folder and errno.
 void make_durable_folder(const std::filesystem::path& path);

@@ -195,8 +195,7 @@ std::vector<fs::path> list_checkpoints(const fs::path& checkpoints) {
     if (step_in_name(entry->path()) >= 0) found.push_back(entry->path());
   }
   // Not read is not the same as not there: a run that could go on must not be taken for one that cannot.
-  TORCH_CHECK(!error || error == std::errc::no_such_file_or_directory, checkpoints.string(),
-              " cannot be read: ", error.message(), " (errno ", error.value(), ")");
+  if (error != std::errc::no_such_file_or_directory) model::throw_if(error, checkpoints, "cannot be read");
   std::sort(found.begin(), found.end(),
             [](const fs::path& one, const fs::path& other) { return step_in_name(one) > step_in_name(other); });
   return found;
@@ -267,7 +266,7 @@ void CheckpointSaver::write(const fs::path& folder) {
   std::error_code error;
   // A damaged one of the same step, or one of a run that went on from an older checkpoint.
   fs::remove_all(folder, error);
-  TORCH_CHECK(!error, folder.string(), " cannot be removed: ", error.message());
+  model::throw_if(error, folder, "cannot be removed");
   write_checkpoint(folder, content_);
   spdlog::info("saved {} in {:.1f} s", folder.filename().string(),
                std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -281,7 +280,7 @@ void CheckpointSaver::write(const fs::path& folder) {
     // COMPLETE goes first: what a kill leaves of it is then no checkpoint.
     fs::remove(all[index] / model::kCompleteFile, error);
     if (!error) fs::remove_all(all[index], error);
-    TORCH_CHECK(!error, all[index].string(), " cannot be removed: ", error.message());
+    model::throw_if(error, all[index], "cannot be removed");
   }
 }
 

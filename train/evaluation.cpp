@@ -9,6 +9,8 @@ namespace tempo::train {
 
 bool EvaluationPlan::is_due(std::int64_t step) const { return every > 0 && (step % every == 0 || step == last_step); }
 
+EvaluationPlan evaluations_of(const RunConfig& config) { return {config.train.evaluate_every, config.train.steps}; }
+
 std::int64_t EvaluationPlan::count() const { return every > 0 ? (last_step + every - 1) / every : 0; }
 
 std::int64_t EvaluationPlan::count_until(std::int64_t step) const {

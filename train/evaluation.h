@@ -13,6 +13,7 @@
 #include "data/dataset.h"
 #include "model/model.h"
 #include "train/metrics.h"
+#include "train/run_config.h"
 
 namespace tempo::train {
 
@@ -27,6 +28,9 @@ struct EvaluationPlan {
   /// Those up to and after `step`.
   std::int64_t count_until(std::int64_t step) const;
 };
+
+/// Those that a run's configuration asks for.
+EvaluationPlan evaluations_of(const RunConfig& config);
 
 /// Computes every sequence of `dataset` once, in micro-batches of at most `micro_batch`. Losses are sums over the set divided by
 /// its labels and its sequences; the cut changes nothing but rounding. `on_batch`, where given, hears how many sequences are done

@@ -144,7 +144,7 @@ void cut_back_events(const fs::path& folder, std::int64_t step, const std::strin
     std::error_code error;
     if (end == bytes.size()) continue;
     fs::resize_file(path, end, error);
-    TORCH_CHECK(!error, path.string(), " cannot be cut back: ", error.message(), " (errno ", error.value(), ")");
+    model::throw_if(error, path, "cannot be cut back");
     model::flush_to_disk(path);  // or a power loss might bring the old records back beside the new ones
   }
 }

@@ -1,7 +1,6 @@
 #include "train/layer_bench.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,6 +8,7 @@
 
 #include "data/examples.h"
 #include "model/model.h"
+#include "train/device.h"
 #include "train/layer_presets.h"
 #include "train/memory_tracker.h"
 #include "train/train_step.h"
@@ -20,7 +20,7 @@ namespace {
 data::Batch random_batch(const model::ModelConfig& config, const BenchPlan& plan, c10::Device device) {
   const std::int64_t count = plan.micro_batch;
   const std::int64_t length = plan.sequence_length;
-  const std::int64_t predictions = (5 * length + 31) / 32;
+  const std::int64_t predictions = data::default_max_predictions(length);
   auto generator = at::detail::createCPUGenerator(/*seed=*/1);
   const auto whole = at::TensorOptions(at::kLong);
   data::Batch batch;
@@ -52,10 +52,6 @@ std::int64_t bytes_after_forward(model::ModelConfig config, std::int64_t num_lay
   const std::int64_t before = memory_use(device).live_bytes;
   const at::Tensor hidden = model->encode(batch, model::make_context(batch, true, 1, 1));
   return memory_use(device).live_bytes - before;
-}
-
-void wait_for(c10::Device device) {
-  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }
 
 }  // namespace

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
-#include <map>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -15,14 +13,12 @@
 #include "train/config_fields.h"
 #include "train/config_reader.h"
 #include "train/layer_presets.h"
+#include "train/written_keys.h"
 
 namespace tempo::train {
 namespace {
 
 constexpr const char* kSequenceLength = "data.sequence_length";
-constexpr const char* kLayersPreset = "layers.preset";
-constexpr const char* kWarmupSteps = "schedule.warmup_steps";
-constexpr const char* kWarmupRatio = "schedule.warmup_ratio";
 /// The keys that model.size stands for.
 constexpr const char* kSizeKeys[] = {"model.hidden_size", "model.num_layers", "model.num_heads",
                                      "model.intermediate_size"};
@@ -34,82 +30,7 @@ const Field& field_of(const std::string& key) {
   return *std::find_if(fields.begin(), fields.end(), [&](const Field& field) { return field.key == key; });
 }
 
-/// What is written in the file and in the overrides: every key known, none twice, overrides in place of the file's
-/// values.
-class Written {
- public:
-  Written(const std::filesystem::path& file, const std::vector<std::string>& overrides) : file_(file.string()) {
-    for (WrittenValue& value : read_yaml_file(file)) add(std::move(value));
-    for (const std::string& text : overrides) add(read_override(text));
-  }
-
-  const WrittenValue* find(const std::string& key) const {
-    const auto found = values_.find(key);
-    return found == values_.end() ? nullptr : &found->second;
-  }
-
-  bool has(const std::string& key) const { return find(key) != nullptr; }
-
-  /// Whether a key of `layers` is there to have an effect: overrides of others may well take that of the file's away.
-  bool is_meant(const std::string& key) const {
-    const WrittenValue* value = find(key);
-    const bool has_override = std::any_of(values_.begin(), values_.end(), [](const auto& entry) {
-      return entry.second.is_override && section_of(entry.first) == "layers";
-    });
-    return value != nullptr && (value->is_override || !has_override);
-  }
-
-  /// The start of a message about the value of `key`, written or not.
-  std::string place(const std::string& key) const {
-    const WrittenValue* value = find(key);
-    return value != nullptr ? value->place : file_ + ": " + key;
-  }
-
-  const std::string& file() const { return file_; }
-
- private:
-  void add(WrittenValue value) {
-    check_known(value);
-    if (value.key == kWarmupSteps) add_alternative(value, kWarmupRatio);
-    if (value.key == kWarmupRatio) add_alternative(value, kWarmupSteps);
-    if (value.is_override && value.key == kLayersPreset) forget_file_layers();
-    const auto earlier = values_.find(value.key);
-    if (earlier != values_.end() && earlier->second.is_override) {
-      refuse(value.place, "is given twice; the first is " + earlier->second.place);
-    }
-    values_.insert_or_assign(value.key, value);
-  }
-
-  /// Two keys for one number: an override replaces the file's; otherwise only one may be there.
-  void add_alternative(const WrittenValue& value, const char* other) {
-    const auto found = values_.find(other);
-    if (found == values_.end()) return;
-    if (found->second.is_override == value.is_override) {
-      refuse(value.key_place, std::string("cannot be given together with ") + other + " (" + found->second.place + ")");
-    }
-    values_.erase(found);
-  }
-
-  /// A preset in an override is meant as a whole: the file's single keys would undo it.
-  void forget_file_layers() {
-    for (auto entry = values_.begin(); entry != values_.end();) {
-      const bool goes = section_of(entry->first) == "layers" && !entry->second.is_override;
-      entry = goes ? values_.erase(entry) : std::next(entry);
-    }
-  }
-
-  static void check_known(const WrittenValue& value) {
-    std::vector<std::string> known;
-    for (const Field& field : config_fields()) known.push_back(field.key);
-    if (std::find(known.begin(), known.end(), value.key) != known.end()) return;
-    refuse(value.key_place, unknown_key_text(value.key, known));
-  }
-
-  std::string file_;
-  std::map<std::string, WrittenValue> values_;
-};
-
-void require_keys(const Written& written, Command command) {
+void require_keys(const WrittenKeys& written, Command command) {
   std::string missing;
   for (const Field& field : config_fields()) {
     const auto& commands = field.required_by;
@@ -120,7 +41,7 @@ void require_keys(const Written& written, Command command) {
 }
 
 /// The architecture before single keys change it.
-model::ModelConfig base_model(const Draft& draft, const Written& written) {
+model::ModelConfig base_model(const Draft& draft, const WrittenKeys& written) {
   if (draft.init.from) {
     std::error_code ignored;
     if (!std::filesystem::is_directory(*draft.init.from, ignored)) {
@@ -144,7 +65,7 @@ void refuse_clash(const std::string& place, const Field& field, const Draft& ask
 }
 
 /// model.size beside init.from must agree with it, and must have an effect on some key.
-void check_size(const Draft& draft, const Draft& base, const Written& written) {
+void check_size(const Draft& draft, const Draft& base, const WrittenKeys& written) {
   if (!written.has("model.size")) return;
   Draft named = draft;
   named.model = model::named_size(draft.model.family, draft.model_size);
@@ -161,7 +82,7 @@ void check_size(const Draft& draft, const Draft& base, const Written& written) {
   }
 }
 
-void resolve_model(Draft& draft, const Written& written) {
+void resolve_model(Draft& draft, const WrittenKeys& written) {
   Draft base = draft;
   base.model = base_model(draft, written);
   check_size(draft, base, written);
@@ -180,21 +101,21 @@ void resolve_model(Draft& draft, const Written& written) {
   refuse(written.place(is_by_hidden_size ? "model.hidden_size" : "model." + fault->key), fault->text);
 }
 
-void resolve_warmup(Draft& draft, const Written& written) {
+void resolve_warmup(Draft& draft, const WrittenKeys& written) {
   if (!written.has(kWarmupRatio)) return;
   const double steps = draft.warmup_ratio * static_cast<double>(draft.train.steps);
   const double whole = std::round(steps);
   draft.schedule.warmup_steps = std::abs(steps - whole) <= kWholeTolerance * whole ? whole : steps;
 }
 
-void check_predictions(const RunConfig& config, const Written& written) {
+void check_predictions(const RunConfig& config, const WrittenKeys& written) {
   const std::int64_t length = config.data.sequence_length;
   if (length == 0 || config.data.max_predictions <= length) return;
   refuse(written.place("data.max_predictions"),
          std::to_string(config.data.max_predictions) + " is more than data.sequence_length " + std::to_string(length));
 }
 
-void resolve_evaluation(Draft& draft, const Written& written) {
+void resolve_evaluation(Draft& draft, const WrittenKeys& written) {
   constexpr const char* kEvery = "train.evaluate_every";
   constexpr std::int64_t kDefaultEvaluations = 20;  // points enough for a curve
   if (draft.data.validation.empty()) {
@@ -204,7 +125,7 @@ void resolve_evaluation(Draft& draft, const Written& written) {
   }
 }
 
-void check_data(const RunConfig& config, const Written& written) {
+void check_data(const RunConfig& config, const WrittenKeys& written) {
   const std::int64_t length = config.data.sequence_length;
   if (length > config.model.max_positions) {
     refuse(written.place("data.sequence_length"),
@@ -213,7 +134,7 @@ void check_data(const RunConfig& config, const Written& written) {
   check_predictions(config, written);
 }
 
-void check_train(const RunConfig& config, const Written& written) {
+void check_train(const RunConfig& config, const WrittenKeys& written) {
   if (config.train.micro_batch > config.train.global_batch) {
     refuse(written.place("train.micro_batch"), std::to_string(config.train.micro_batch) +
                                                    " is more than train.global_batch " +
@@ -221,7 +142,7 @@ void check_train(const RunConfig& config, const Written& written) {
   }
 }
 
-void check_schedule(const RunConfig& config, const Written& written) {
+void check_schedule(const RunConfig& config, const WrittenKeys& written) {
   const ScheduleConfig& schedule = config.schedule;
   if (schedule.warmup_steps > static_cast<double>(config.train.steps)) {
     refuse(written.place(kWarmupSteps), model::number_text(schedule.warmup_steps) + " is more than train.steps " +
@@ -237,7 +158,7 @@ void check_schedule(const RunConfig& config, const Written& written) {
 }
 
 /// The preset's options, and single keys over them.
-void resolve_layers(Draft& draft, const Written& written) {
+void resolve_layers(Draft& draft, const WrittenKeys& written) {
   Draft resolved = draft;
   resolved.layers = layer_preset(draft.layers_preset);
   for (const Field& field : config_fields()) {
@@ -256,7 +177,7 @@ void resolve_layers(Draft& draft, const Written& written) {
   draft.layers = options;
 }
 
-void check_init(const RunConfig& config, const Written& written) {
+void check_init(const RunConfig& config, const WrittenKeys& written) {
   for (const char* key : {"init.optimizer", "init.step"}) {
     if (!config.init.from && written.has(key))
       refuse(written.place(key), "has no effect, because init.from is not set");
@@ -285,7 +206,7 @@ bool is_fixed(const std::string& key) {
   return section_of(key) == "model" || section_of(key) == "init" || keys.count(key) != 0;
 }
 
-Draft read_fields(const Written& written) {
+Draft read_fields(const WrittenKeys& written) {
   Draft draft;
   for (const Field& field : config_fields()) {
     const WrittenValue* value = written.find(field.key);
@@ -294,7 +215,7 @@ Draft read_fields(const Written& written) {
   return draft;
 }
 
-void check_prepare(const RunConfig& config, const Written& written) {
+void check_prepare(const RunConfig& config, const WrittenKeys& written) {
   const std::int64_t length = config.data.sequence_length;
   if (length < data::kMinSequenceLength) {
     refuse(written.place(kSequenceLength), std::to_string(length) + " is too short for a pair of segments; at least " +
@@ -309,7 +230,7 @@ void check_prepare(const RunConfig& config, const Written& written) {
 }
 
 /// Fills in what other keys decide, and checks the rules between keys.
-void complete(Draft& draft, const Written& written) {
+void complete(Draft& draft, const WrittenKeys& written) {
   resolve_layers(draft, written);
   resolve_warmup(draft, written);
   resolve_evaluation(draft, written);
@@ -329,7 +250,7 @@ Schedule RunConfig::learning_rates() const {
 }
 
 RunConfig load_run_config(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
-  const Written written(file, overrides);
+  const WrittenKeys written(file, overrides);
   Draft draft = read_fields(written);
   require_keys(written, Command::kTrain);
   resolve_model(draft, written);
@@ -341,7 +262,7 @@ RunConfig load_resumed_config(const std::filesystem::path& run_dir, const std::v
                               std::vector<ConfigChange>& changes) {
   const std::filesystem::path file = run_dir / "config.yaml";
   const auto load = [&](const std::vector<std::string>& given) {
-    const Written written(file, given);
+    const WrittenKeys written(file, given);
     Draft draft = read_fields(written);
     require_keys(written, Command::kTrain);
     // A resolved configuration holds the whole architecture: the folder that init.from names is not needed any more.
@@ -368,7 +289,7 @@ RunConfig load_resumed_config(const std::filesystem::path& run_dir, const std::v
 
 RunConfig load_bench_config(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
   constexpr std::int64_t kMicroBatch = 8;
-  const Written written(file, overrides);
+  const WrittenKeys written(file, overrides);
   Draft draft = read_fields(written);
   resolve_model(draft, written);
   resolve_layers(draft, written);
@@ -379,7 +300,7 @@ RunConfig load_bench_config(const std::filesystem::path& file, const std::vector
 }
 
 RunConfig load_prepare_config(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
-  const Written written(file, overrides);
+  const WrittenKeys written(file, overrides);
   Draft draft = read_fields(written);
   require_keys(written, Command::kPrepare);
   if (!written.has(kSequenceLength)) {
@@ -387,9 +308,8 @@ RunConfig load_prepare_config(const std::filesystem::path& file, const std::vect
            std::string(kSequenceLength) + " is missing, write for example data: {sequence_length: 128}");
   }
   check_prepare(draft, written);
-  // 20, 60 and 80 at 128, 384 and 512 tokens, as in BERT's recipes.
-  const std::int64_t length = draft.data.sequence_length;
-  if (draft.data.max_predictions == 0) draft.data.max_predictions = (5 * length + 31) / 32;
+  if (draft.data.max_predictions == 0)
+    draft.data.max_predictions = data::default_max_predictions(draft.data.sequence_length);
   return draft;
 }
 

@@ -119,8 +119,7 @@ void RunDirectory::lock() {
   std::error_code error;
   fs::remove(taken_request_file(path_), error);
   if (!error) fs::remove(request_file(path_), error);  // meant for a process that has ended
-  TORCH_CHECK(!error, request_file(path_).string(), " cannot be removed: ", error.message(), " (errno ", error.value(),
-              ")");
+  model::throw_if(error, request_file(path_), "cannot be removed");
 }
 
 }  // namespace tempo::train

@@ -20,9 +20,7 @@ double export_seconds(const RunConfig& config) {
 }
 
 RunLength length_of(const RunConfig& config, const RunData& data) {
-  return {config.train.steps,
-          {config.train.evaluate_every, config.train.steps},
-          data.validation ? data.validation->num_examples() : 0,
+  return {config.train.steps, evaluations_of(config), data.validation ? data.validation->num_examples() : 0,
           export_seconds(config)};
 }
 
@@ -70,38 +68,37 @@ RunLoop::RunLoop(const RunConfig& config, const RunParts& parts, const RunStart&
 bool RunLoop::run() {
   tell_norms();
   display_ = std::make_unique<ProgressDisplay>("train");
-  ProgressDisplay& display = *display_;
   meter_.start();
   if (lacks_evaluation_) {
-    if (const auto line = evaluation(state_.step, display)) metrics_.insert(*line);
+    if (const auto line = evaluation(state_.step)) metrics_.insert(*line);
   }
-  if (!control_.stop_reason()) train(display);
+  if (!control_.stop_reason()) train();
   if (saved_step_ != state_.step) save();
   saver_.finish();
-  display.finish();
+  display_->finish();
   return state_.step == config_.train.steps && !lacks_evaluation_;
 }
 
-void RunLoop::train(ProgressDisplay& display) {
+void RunLoop::train() {
   const Schedule schedule = config_.learning_rates();
   const std::int64_t save_every = config_.run.checkpoint_every;
   data::Prefetcher batches(
       *data_.training, {state_.step + 1, config_.train.steps, config_.train.global_batch, config_.train.micro_batch});
   while (state_.step < config_.train.steps && !control_.stop_reason()) {
-    step(schedule, batches, display);
+    step(schedule, batches);
     saver_.check();
     if (control_.take_save_request() || (save_every > 0 && state_.step % save_every == 0)) save();
   }
 }
 
-void RunLoop::step(const Schedule& schedule, data::Prefetcher& batches, ProgressDisplay& display) {
+void RunLoop::step(const Schedule& schedule, data::Prefetcher& batches) {
   const std::int64_t number = state_.step + 1;
   const data::StepExamples examples = [&] {
     const RunMeter::Wait wait(meter_);
     return batches.next_step();
   }();
   const StepPlan plan{number, schedule.lr(number), examples.num_labels, examples.examples.count};
-  const StepResult result = compute(plan, batches, display);
+  const StepResult result = compute(plan, batches);
   meter_.end_step();
   count_skips(plan, result);
   const bool is_logged =
@@ -109,23 +106,23 @@ void RunLoop::step(const Schedule& schedule, data::Prefetcher& batches, Progress
   if (is_logged) last_record_ = measured(plan, examples.examples.epoch, result);
   // Written before the train line, so that the last line of the metrics is a train line.
   if (length_.evaluations.is_due(number)) {
-    if (const auto line = evaluation(number, display)) metrics_.write(*line);
+    if (const auto line = evaluation(number)) metrics_.write(*line);
   }
   if (is_logged) {
     metrics_.write(last_record_);
     tell_norms();
   }
-  show(display, number);
+  show(number);
   state_.step = number;
   if (state_.skipped_in_a_row > config_.train.max_skipped_steps) end_for_skips(result);
 }
 
-StepResult RunLoop::compute(const StepPlan& plan, data::Prefetcher& batches, ProgressDisplay& display) {
+StepResult RunLoop::compute(const StepPlan& plan, data::Prefetcher& batches) {
   std::int64_t done = 0;
   return step_.run(plan, [&]() -> std::optional<data::Batch> {
     // Steps of large batches take minutes. The first is not shown in parts: what is shown first is a record.
     if (last_record_.step > 0) {
-      show(display, plan.step - 1, static_cast<double>(done) / static_cast<double>(plan.num_sequences));
+      show(plan.step - 1, static_cast<double>(done) / static_cast<double>(plan.num_sequences));
     }
     const RunMeter::Wait wait(meter_);
     std::optional<data::HostBatch> rows = batches.next_batch();
@@ -160,11 +157,11 @@ void RunLoop::end_for_skips(const StepResult& result) {
 }
 
 /// Nothing where somebody has asked for the end meanwhile: whoever resumes the run holds it then.
-std::optional<ValidationRecord> RunLoop::evaluation(std::int64_t step, ProgressDisplay& display) {
+std::optional<ValidationRecord> RunLoop::evaluation(std::int64_t step) {
   meter_.begin_evaluation();
   std::optional<ValidationRecord> line =
       evaluate(model_, *data_.validation, config_.train.micro_batch, [&](std::int64_t done) {
-        show(display, step, 0, fmt::format("  held out {}/{}", done, data_.validation->num_examples()));
+        show(step, 0, fmt::format("  held out {}/{}", done, data_.validation->num_examples()));
         return control_.stop_reason() == nullptr;
       });
   lacks_evaluation_ = !line;
@@ -218,14 +215,14 @@ TrainRecord RunLoop::measured(const StepPlan& plan, std::int64_t epoch, const St
 
 /// The steps done, what goes on besides, and the last record; with its step where that is an earlier one. `part` is the share of
 /// the next step that is done.
-void RunLoop::show(ProgressDisplay& display, std::int64_t step, double part, const std::string& besides) const {
+void RunLoop::show(std::int64_t step, double part, const std::string& besides) const {
   const std::int64_t steps = config_.train.steps;
   std::string text = fmt::format("step {:>{}}/{}{}", step, std::to_string(steps).size(), steps, besides);
   if (last_record_.step > 0) {
     text += last_record_.step < step ? fmt::format("  at {}: ", last_record_.step) : "  ";
     text += console_text(last_record_);
   }
-  display.update((static_cast<double>(step) + part) / static_cast<double>(steps), text, meter_.seconds_left(part));
+  display_->update((static_cast<double>(step) + part) / static_cast<double>(steps), text, meter_.seconds_left(part));
 }
 
 }  // namespace tempo::train

@@ -51,14 +51,14 @@ class RunLoop {
   const char* stop_reason() { return control_.stop_reason(); }
 
  private:
-  void train(ProgressDisplay& display);
-  void step(const Schedule& schedule, data::Prefetcher& batches, ProgressDisplay& display);
-  StepResult compute(const StepPlan& plan, data::Prefetcher& batches, ProgressDisplay& display);
+  void train();
+  void step(const Schedule& schedule, data::Prefetcher& batches);
+  StepResult compute(const StepPlan& plan, data::Prefetcher& batches);
   void count_skips(const StepPlan& plan, const StepResult& result);
   [[noreturn]] void end_for_skips(const StepResult& result);
-  std::optional<ValidationRecord> evaluation(std::int64_t step, ProgressDisplay& display);
+  std::optional<ValidationRecord> evaluation(std::int64_t step);
   TrainRecord measured(const StepPlan& plan, std::int64_t epoch, const StepResult& result);
-  void show(ProgressDisplay& display, std::int64_t step, double part = 0, const std::string& besides = "") const;
+  void show(std::int64_t step, double part = 0, const std::string& besides = "") const;
   void save();
   void tell_norms();
 

@@ -1,10 +1,9 @@
 #include "train/run_meter.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <algorithm>
 #include <limits>
 
+#include "train/device.h"
 #include "train/memory_tracker.h"
 
 namespace tempo::train {
@@ -23,10 +22,6 @@ constexpr std::int64_t kRemembered = 50;
 /// Moves `mean` for its value number `count`; a value number 0 stands until there is another.
 void follow(double& mean, double value, std::int64_t count) {
   mean += (value - mean) / static_cast<double>(std::clamp<std::int64_t>(count, 1, kRemembered));
-}
-
-void wait_for(c10::Device device) {
-  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }
 
 }  // namespace

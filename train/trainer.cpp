@@ -11,6 +11,7 @@
 #include "layers/ops/ops.h"
 #include "model/durable_file.h"
 #include "train/checkpoint.h"
+#include "train/device.h"
 #include "train/evaluation.h"
 #include "train/layer_presets.h"
 #include "train/run_data.h"
@@ -18,32 +19,6 @@
 #include "train/run_loop.h"
 
 namespace tempo::train {
-namespace {
-
-c10::Device find_device(const std::string& name) {
-  if (name == "cpu") return c10::DeviceType::CPU;
-  const bool has_kernels = layers::has_cuda_kernels();
-  if (has_kernels && at::hasCUDA()) return c10::Device(c10::DeviceType::CUDA, 0);
-  TORCH_CHECK_VALUE(
-      name != "cuda" || has_kernels,
-      "train.device: cuda: this program was built without CUDA kernels (TEMPO_CUDA=ON builds them); use cpu or auto");
-  TORCH_CHECK_VALUE(name != "cuda",
-                    "train.device: cuda: no GPU was found that CUDA can use; use cpu or auto, or look at nvidia-smi");
-  return c10::DeviceType::CPU;
-}
-
-}  // namespace
-
-c10::Device open_device(const RunConfig& config) {
-  if (config.train.threads > 0) at::set_num_threads(static_cast<int>(config.train.threads));
-  const c10::Device device = find_device(config.train.device);
-  TORCH_CHECK_VALUE(device.is_cpu() || config.layers.attention == layers::AttentionOption::kBaseline, "layers.preset ",
-                    config.layers_preset,
-                    ": its attention is not there on a GPU yet; choose "
-                    "layers.attention=baseline, or train.device=cpu");
-  return device;
-}
-
 namespace {
 
 /// What is trained, and what moves it.
@@ -80,7 +55,7 @@ void log_to(const RunDirectory& directory) {
 }
 
 std::string evaluation_text(const RunConfig& config, const RunData& data) {
-  const EvaluationPlan plan{config.train.evaluate_every, config.train.steps};
+  const EvaluationPlan plan = evaluations_of(config);
   const std::int64_t count = plan.count() - plan.count_until(config.init.step);
   return fmt::format("{} held-out sequences every {} steps and at the end, {} times in all",
                      data.validation->num_examples(), config.train.evaluate_every, count);
@@ -193,8 +168,7 @@ void resume(const RunConfig& config, const std::vector<ConfigChange>& changes, c
                     state.step, " steps that the run has done");
   const bool is_exported = !config.run.export_model || std::filesystem::exists(directory.export_folder());
   // One that is due and not recorded: a signal cut it off, or nobody had asked for it then.
-  const bool lacks_evaluation = state.step > config.init.step &&
-                                EvaluationPlan{config.train.evaluate_every, config.train.steps}.is_due(state.step) &&
+  const bool lacks_evaluation = state.step > config.init.step && evaluations_of(config).is_due(state.step) &&
                                 !has_evaluation(directory.metrics_file(), state.step);
   if (state.step == config.train.steps && is_exported && !lacks_evaluation) {
     tell_damages();

@@ -11,10 +11,6 @@
 
 namespace tempo::train {
 
-/// Sets the number of threads and returns the device that the configuration asks for. Throws c10::ValueError where it is not there
-/// or cannot run the layers.
-c10::Device open_device(const RunConfig& config);
-
 /// What a dry run found, for the person who asked: a few lines of text.
 std::string check_run(const RunConfig& config);
 

@@ -249,9 +249,8 @@ struct AttentionFunction : Function<AttentionFunction> {
                    options.is_causal, keep, mask_keep, site.drop_probability, seed, site.step, site.site);
     context->save_for_backward({q, k, v, probabilities, mask, dropped, log_sum_exp, sequences.lengths, sequences.ids});
     context->saved_data["host_starts"] = sequences.host_starts;
-    context->saved_data["numbers"] =
-        std::vector<std::int64_t>{options.num_heads, options.is_causal, keep, mask_keep, seed, site.step, site.site};
-    context->saved_data["drop_probability"] = site.drop_probability;
+    context->saved_data["options"] = std::vector<std::int64_t>{options.num_heads, options.is_causal, keep, mask_keep};
+    save_site(site, *context);
     return output;
   }
 
@@ -259,11 +258,12 @@ struct AttentionFunction : Function<AttentionFunction> {
     refuse_double_backward("attention");
     const variable_list saved = context->get_saved_variables();
     const std::vector<std::int64_t> host_starts = context->saved_data["host_starts"].toIntVector();
-    const std::vector<std::int64_t> n = context->saved_data["numbers"].toIntVector();
+    const std::vector<std::int64_t> options = context->saved_data["options"].toIntVector();
+    const DropoutSite site = saved_site(*context);
     auto [grad_q, grad_k, grad_v] =
         TEMPO_CALL(attention_backward, grads[0], saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], saved[6],
-                   saved[7], saved[8], host_starts, n[0], n[1] != 0, n[2], n[3],
-                   context->saved_data["drop_probability"].toDouble(), n[4], n[5], n[6]);
+                   saved[7], saved[8], host_starts, options[0], options[1] != 0, options[2], options[3],
+                   site.drop_probability, static_cast<std::int64_t>(site.seed), site.step, site.site);
     return {grad_q, grad_k, grad_v, {}, {}, {}};
   }
 };

@@ -175,10 +175,7 @@ struct DropoutFunction : Function<DropoutFunction> {
       context->save_for_backward({mask});
     }
     context->saved_data["keep"] = static_cast<std::int64_t>(keep);
-    context->saved_data["drop_probability"] = site.drop_probability;
-    context->saved_data["seed"] = static_cast<std::int64_t>(site.seed);
-    context->saved_data["step"] = site.step;
-    context->saved_data["site"] = site.site;
+    save_site(site, *context);
     context->saved_data["has_residual"] = residual.has_value();
     return y;
   }
@@ -188,15 +185,13 @@ struct DropoutFunction : Function<DropoutFunction> {
     const variable_list saved = context->get_saved_variables();
     auto& data = context->saved_data;
     const std::int64_t keep = data["keep"].toInt();
-    const double drop_probability = data["drop_probability"].toDouble();
+    const DropoutSite site = saved_site(*context);
     at::Tensor grad_x;
     if (static_cast<MaskKeep>(keep) == MaskKeep::kNothing) {
       // What the forward pass does to x is what the gradient needs.
-      const DropoutSite site{drop_probability, static_cast<std::uint64_t>(data["seed"].toInt()), data["step"].toInt(),
-                             data["site"].toInt()};
       grad_x = std::get<0>(call_dropout(grads[0], std::nullopt, saved[0], saved[1], site, MaskKeep::kNothing));
     } else {
-      grad_x = TEMPO_CALL(dropout_backward, grads[0], saved[0], drop_probability, keep);
+      grad_x = TEMPO_CALL(dropout_backward, grads[0], saved[0], site.drop_probability, keep);
     }
     return {grad_x, data["has_residual"].toBool() ? grads[0] : at::Tensor(), {}, {}, {}};
   }
@@ -215,6 +210,19 @@ math::DropoutKey dropout_key(const DropoutSite& site) {
               math::kMaxDropoutSites);
   return {site.seed, static_cast<std::uint32_t>(site.step), static_cast<std::uint32_t>(site.site),
           math::dropout_threshold(site.drop_probability)};
+}
+
+void save_site(const DropoutSite& site, AutogradContext& context) {
+  context.saved_data["drop_probability"] = site.drop_probability;
+  context.saved_data["seed"] = static_cast<std::int64_t>(site.seed);
+  context.saved_data["step"] = site.step;
+  context.saved_data["site"] = site.site;
+}
+
+DropoutSite saved_site(AutogradContext& context) {
+  auto& data = context.saved_data;
+  return {data["drop_probability"].toDouble(), static_cast<std::uint64_t>(data["seed"].toInt()), data["step"].toInt(),
+          data["site"].toInt()};
 }
 
 void dropout_row_bits(const math::DropoutKey& key, std::uint32_t head, std::uint32_t position, std::uint32_t example,

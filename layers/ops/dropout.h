@@ -4,12 +4,17 @@
 #pragma once
 
 #include "layers/math/dropout.h"
+#include "layers/ops/dispatch.h"
 #include "layers/ops/ops.h"
 
 namespace tempo::layers {
 
 /// The key of a site; checks probability, site and step.
 math::DropoutKey dropout_key(const DropoutSite& site);
+
+/// Stores a site in a node of the graph, and reads it there.
+void save_site(const DropoutSite& site, AutogradContext& context);
+DropoutSite saved_site(AutogradContext& context);
 
 /// Fills bits[0 .. 8 ceil(size / 8)) with the 16 random bits of channels (or keys) 0, 1, ... of one row.
 void dropout_row_bits(const math::DropoutKey& key, std::uint32_t head, std::uint32_t position, std::uint32_t example,

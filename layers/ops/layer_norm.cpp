@@ -14,6 +14,12 @@ namespace {
 constexpr std::int64_t kMaxRowRuns = 32;
 
 template <typename T>
+TEMPO_INLINE void apply_row(const T* z, T mean, T rstd, const T* gamma, const T* beta, T* y, std::int64_t size) {
+  for (std::int64_t i = 0; i < size; ++i)
+    y[i] = math::layer_norm_value(math::normalized(z[i], mean, rstd), gamma[i], beta[i]);
+}
+
+template <typename T>
 TEMPO_INLINE void forward_row(const T* z, const T* gamma, const T* beta, double eps, T* y, T* mean, T* rstd,
                               std::int64_t size) {
   constexpr int kLanes = Lanes<T>::kCount;
@@ -36,17 +42,9 @@ TEMPO_INLINE void forward_row(const T* z, const T* gamma, const T* beta, double 
     squares.lane[i - whole] = std::fma(centred, centred, squares.lane[i - whole]);
   }
   const T row_rstd = T{1} / std::sqrt(squares.sum() / static_cast<T>(size) + static_cast<T>(eps));
-  for (std::int64_t i = 0; i < size; ++i) {
-    y[i] = math::layer_norm_value(math::normalized(z[i], row_mean, row_rstd), gamma[i], beta[i]);
-  }
+  apply_row(z, row_mean, row_rstd, gamma, beta, y, size);
   *mean = row_mean;
   *rstd = row_rstd;
-}
-
-template <typename T>
-TEMPO_INLINE void apply_row(const T* z, T mean, T rstd, const T* gamma, const T* beta, T* y, std::int64_t size) {
-  for (std::int64_t i = 0; i < size; ++i)
-    y[i] = math::layer_norm_value(math::normalized(z[i], mean, rstd), gamma[i], beta[i]);
 }
 
 /// x_hat of one row, from its input.

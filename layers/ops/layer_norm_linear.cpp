@@ -23,10 +23,7 @@ struct LayerNormProjections : Function<LayerNormProjections> {
       results.push_back(at::addmm(projections[p + 1], y, projections[p].t()));
     }
     context->save_for_backward(std::move(kept));
-    context->saved_data["drop_probability"] = site.drop_probability;
-    context->saved_data["seed"] = static_cast<std::int64_t>(site.seed);
-    context->saved_data["step"] = site.step;
-    context->saved_data["site"] = site.site;
+    save_site(site, *context);
     context->set_materialize_grads(false);  // a result that nobody reads costs no tensor of zeros
     return results;
   }
@@ -62,12 +59,6 @@ struct LayerNormProjections : Function<LayerNormProjections> {
 
  private:
   static constexpr std::size_t kNumKeptBeforeWeights = 7;
-
-  static DropoutSite saved_site(AutogradContext& context) {
-    const auto number = [&](const char* name) { return context.saved_data[name].toInt(); };
-    return {context.saved_data["drop_probability"].toDouble(), static_cast<std::uint64_t>(number("seed")),
-            number("step"), number("site")};
-  }
 
   /// sum += grad weight, as qkv_linear adds: the first product starts the sum.
   static void add_product(const at::Tensor& grad, const at::Tensor& weight, at::Tensor& sum) {
