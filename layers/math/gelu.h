@@ -16,6 +16,9 @@ namespace tempo::layers::math {
 
 enum class GeluForm : std::int64_t { kExact = 0, kTanh = 1 };
 
+/// Beyond it, up to infinity, GELU is x or 0 in float; factors are taken there, since infinity times 0 would be NaN.
+inline constexpr float kFlat = 40.0f;
+
 /// A value and its derivative.
 template <typename T>
 struct ValueAndSlope {
@@ -48,13 +51,14 @@ struct GeluExact {
 
  private:
   struct Parts {
-    float t;        // |x|
+    float t;        // |x|, at most kFlat
     float density;  // exp(-t^2/2)
     float mills;    // Phi(-t) / density
   };
 
   static TEMPO_HOST_DEVICE Parts split(float x) {
-    const float t = std::fabs(x);
+    const float size = std::fabs(x);
+    const float t = size > kFlat ? kFlat : size;  // a select that lets NaN through
     const float density = exp_nonpositive(-0.5f * t * t);
     const float v = 1.0f / std::fma(0.3f, t, 1.0f);
     float m = std::fma(v, kMills8, kMills7);
@@ -76,14 +80,15 @@ struct GeluTanh {
 
   static TEMPO_HOST_DEVICE ValueAndSlope<float> value_and_slope(float x) {
     // 2 sqrt(2/pi) = 1.59576912, times 0.044715 = 0.0713548163; the slope of the inner cubic has three times the latter.
-    const float square = x * x;
-    const float z = x * std::fma(0.0713548163f, square, 1.59576912f);
+    const float near = x > kFlat ? kFlat : x < -kFlat ? -kFlat : x;  // selects that let NaN through
+    const float square = near * near;
+    const float z = near * std::fma(0.0713548163f, square, 1.59576912f);
     const float e = exp_nonpositive(-std::fabs(z));
     const float upper = 1.0f / (1.0f + e);  // sigmoid(|z|)
     const float lower = e * upper;          // sigmoid(-|z|)
     const float sigmoid = x > 0.0f ? upper : lower;
     const float inner_slope = std::fma(0.214064449f, square, 1.59576912f);
-    return {x * sigmoid, std::fma(x * inner_slope, lower * upper, sigmoid)};
+    return {(x > 0.0f ? x : near) * sigmoid, std::fma(near * inner_slope, lower * upper, sigmoid)};
   }
 
   static TEMPO_HOST_DEVICE double value(double x) { return value_and_slope(x).value; }

@@ -1,14 +1,18 @@
 // Scalar building blocks that mean the same on host and device, bit for bit.
 //
 // Multiply-adds are explicit fma, division and square root are IEEE, exp is our own; with -ffp-contract=off (g++) and
-// -fmad=false (nvcc) nothing is left to the compiler. Float is the compute type of fp32, bf16 and fp16 storage; the
-// double overloads use libm and serve numerical gradient checks.
+// -fmad=false (nvcc) nothing is left to the compiler. Elements stored in fp32, bf16 or fp16 are computed with in float
+// (Compute), and rounded once where they are stored; the double overloads use libm and serve numerical gradient checks.
 // Not for: loops or tensors. Thread rule: pure functions.
 #pragma once
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "layers/math/gelu_coefficients.h"
 
@@ -19,6 +23,14 @@
 #endif
 
 namespace tempo::layers::math {
+
+/// What one computes in with elements that are stored as T: T itself, or float for the 16-bit types.
+template <typename T>
+using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+/// Whether storing rounds: what a loop wants exactly it must not read back.
+template <typename T>
+inline constexpr bool kStoringRounds = !std::is_same_v<T, Compute<T>>;
 
 TEMPO_HOST_DEVICE float float_from_bits(std::uint32_t bits) {
   float value;

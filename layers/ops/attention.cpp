@@ -9,6 +9,8 @@
 namespace tempo::layers {
 namespace {
 
+using math::Compute;
+
 void check_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const HeadLayout& layout) {
   TORCH_CHECK(q.dim() == 2 && q.sizes() == k.sizes() && q.sizes() == v.sizes(), "attention: q ", q.sizes(), ", k ",
               k.sizes(), ", v ", v.sizes(), " must be [T, H] alike");
@@ -40,14 +42,15 @@ using ThreeTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 template <typename T>
 struct ForwardData {
   const T *q, *k, *v;
-  T *context, *probabilities, *dropped, *log_sum_exp, *scratch;
+  T *context, *probabilities, *dropped, *scratch;
+  Compute<T>* log_sum_exp;
   std::uint8_t* mask;
 };
 
 template <typename T>
 void forward_head(const HeadLayout& layout, const math::DropoutKey& key, bool drops, const Head<T>& head,
                   const ForwardData<T>& data) {
-  const T scale = T{1} / std::sqrt(static_cast<T>(head.head_size));
+  const auto scale = Compute<T>{1} / std::sqrt(static_cast<Compute<T>>(head.head_size));
   MaskRow mask(layout, key, head.slots);
   T* own = data.scratch == nullptr ? nullptr : data.scratch + at::get_thread_num() * layout.chunk_size();
   for (std::int64_t first = 0; first < head.length; first += kQueryRows) {
@@ -62,11 +65,11 @@ void forward_head(const HeadLayout& layout, const math::DropoutKey& key, bool dr
     for (std::int64_t r = 0; r < count; ++r) {
       const std::int64_t attended = head.keys_of(first + r);
       T* row = weights + r * head.slots;
-      const T log_sum_exp = softmax_row(row, scale, attended);
+      const Compute<T> log_sum_exp = softmax_row(row, scale, attended);
       if (data.log_sum_exp != nullptr) data.log_sum_exp[head.statistic + first + r] = log_sum_exp;
       clear_rest(row, attended, keys);
       if (!drops) continue;
-      drop_row(row, mask.draw(head, first + r, attended, data.mask), static_cast<T>(key.scale()), attended,
+      drop_row(row, mask.draw(head, first + r, attended, data.mask), static_cast<Compute<T>>(key.scale()), attended,
                used + r * head.slots);
       clear_rest(used + r * head.slots, attended, keys);
     }
@@ -96,16 +99,17 @@ FiveTensors attention_kernel(const at::Tensor& q_any, const at::Tensor& k_any, c
   if (layout.keeps_squares()) probabilities = at::empty({num_squares}, q.options());
   if (drops && layout.mask != MaskKeep::kNothing) mask = at::empty({num_mask_bytes}, q.options().dtype(at::kByte));
   if (drops && layout.keep == AttentionKeep::kDropped) dropped = at::empty({num_squares}, q.options());
-  if (layout.keep == AttentionKeep::kLogSumExp) log_sum_exp = at::empty({num_heads * q.size(0)}, q.options());
+  if (layout.keep == AttentionKeep::kLogSumExp) log_sum_exp = at::empty({num_heads * q.size(0)}, compute_options(q));
   if (layout.keep == AttentionKeep::kLogSumExp || (drops && layout.keep == AttentionKeep::kProbabilities))
     scratch = at::empty({layout.num_threads() * layout.chunk_size()}, q.options());
   const auto cpu = [&] {
     for_element_type(q, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
-      const ForwardData<T> data{
-          q.const_data_ptr<T>(),         k.const_data_ptr<T>(),          v.const_data_ptr<T>(),
-          context.mutable_data_ptr<T>(), data_or_null<T>(probabilities), data_or_null<T>(dropped),
-          data_or_null<T>(log_sum_exp),  data_or_null<T>(scratch),       data_or_null<std::uint8_t>(mask)};
+      const ForwardData<T> data{q.const_data_ptr<T>(),           k.const_data_ptr<T>(),
+                                v.const_data_ptr<T>(),           context.mutable_data_ptr<T>(),
+                                data_or_null<T>(probabilities),  data_or_null<T>(dropped),
+                                data_or_null<T>(scratch),        data_or_null<Compute<T>>(log_sum_exp),
+                                data_or_null<std::uint8_t>(mask)};
       for_each_head<T>(q, lengths, ids, layout,
                        [&](const Head<T>& head) { forward_head(layout, key, drops, head, data); });
     });
@@ -123,7 +127,8 @@ FiveTensors attention_kernel(const at::Tensor& q_any, const at::Tensor& k_any, c
 template <typename T>
 struct BackwardData {
   const T *grad, *q, *k, *v;
-  const T *probabilities, *dropped, *log_sum_exp;
+  const T *probabilities, *dropped;
+  const Compute<T>* log_sum_exp;
   const std::uint8_t* mask;
   T *grad_q, *grad_k, *grad_v, *scratch;
 };
@@ -131,8 +136,9 @@ struct BackwardData {
 template <typename T>
 void backward_head(const HeadLayout& layout, const math::DropoutKey& key, bool drops, const Head<T>& head,
                    const BackwardData<T>& data) {
-  const T scale = T{1} / std::sqrt(static_cast<T>(head.head_size));
+  const auto scale = Compute<T>{1} / std::sqrt(static_cast<Compute<T>>(head.head_size));
   MaskRow mask_row(layout, key, head.slots);
+  const auto keep_scale = static_cast<Compute<T>>(key.scale());
   const std::int64_t num_buffers = layout.keeps_squares() ? 1 : 2;
   T* score_grads = data.scratch + at::get_thread_num() * num_buffers * layout.chunk_size();
   T* own = score_grads + layout.chunk_size();  // the second buffer
@@ -141,28 +147,32 @@ void backward_head(const HeadLayout& layout, const math::DropoutKey& key, bool d
     const std::int64_t keys = head.keys_of(first + count - 1);
     const at::Tensor queries = head.rows(data.q, first, count);
     const at::Tensor context_grad = head.rows(data.grad, first, count);
-    T* weights = own;
+    T* weights = own;  // without kept ones: signed where they were dropped
     if (layout.keeps_squares()) {
       weights = const_cast<T*>(data.probabilities) + head.square + first * head.slots;  // read only, through views
-    } else {
-      at::Tensor scores = head.square_rows(weights, count, keys);
-      at::mm_out(scores, queries, head.rows(data.k, 0, keys).t());
-      for (std::int64_t r = 0; r < count; ++r) {
-        const std::int64_t attended = head.keys_of(first + r);
-        softmax_row_again(weights + r * head.slots, scale, data.log_sum_exp[head.statistic + first + r], attended);
-        clear_rest(weights + r * head.slots, attended, keys);
-      }
     }
     T* used = weights;
     if (drops && data.dropped != nullptr) used = const_cast<T*>(data.dropped) + head.square + first * head.slots;
-    if (drops && data.dropped == nullptr) {
-      used = score_grads;  // until they are needed
-      for (std::int64_t r = 0; r < count; ++r) {
-        const std::int64_t attended = head.keys_of(first + r);
-        drop_row(weights + r * head.slots, mask_row.read(head, first + r, attended, data.mask),
-                 static_cast<T>(key.scale()), attended, used + r * head.slots);
-        clear_rest(used + r * head.slots, attended, keys);
+    if (drops && data.dropped == nullptr) used = score_grads;  // until they are needed
+    if (!layout.keeps_squares()) {
+      at::Tensor scores = head.square_rows(weights, count, keys);
+      at::mm_out(scores, queries, head.rows(data.k, 0, keys).t());
+    }
+    for (std::int64_t r = 0; r < count; ++r) {
+      const std::int64_t attended = head.keys_of(first + r);
+      T* row = weights + r * head.slots;
+      T* used_row = used + r * head.slots;
+      if (!layout.keeps_squares()) {
+        const Compute<T> log_sum_exp = data.log_sum_exp[head.statistic + first + r];
+        drops ? softmax_row_again_signed(row, scale, log_sum_exp, mask_row.draw(head, first + r, attended), attended,
+                                         used_row)
+              : softmax_row_again(row, scale, log_sum_exp, attended);
+      } else if (used == score_grads) {
+        drop_row(row, mask_row.read(head, first + r, attended, data.mask), keep_scale, attended, used_row);
+      } else {
+        continue;  // both were kept
       }
+      clear_rest(used_row, attended, keys);
     }
     // Of a causal chunk's keys the last ones have no gradient yet.
     const std::int64_t known = first == 0 ? 0 : head.keys_of(first - 1);
@@ -176,10 +186,15 @@ void backward_head(const HeadLayout& layout, const math::DropoutKey& key, bool d
     at::mm_out(score_grad, context_grad, head.rows(data.v, 0, keys).t());
     for (std::int64_t r = 0; r < count; ++r) {
       const std::int64_t attended = head.keys_of(first + r);
-      const std::uint8_t* mask = drops ? mask_row.read(head, first + r, attended, data.mask) : nullptr;
-      score_grad_row(score_grads + r * head.slots, weights + r * head.slots, mask, static_cast<T>(key.scale()), scale,
-                     attended);
-      clear_rest(score_grads + r * head.slots, attended, keys);
+      T* grad_row = score_grads + r * head.slots;
+      const T* row = weights + r * head.slots;
+      if (drops && !layout.keeps_squares()) {
+        score_grad_row_signed(grad_row, row, keep_scale, scale, attended);
+      } else {
+        const std::uint8_t* mask = drops ? mask_row.read(head, first + r, attended, data.mask) : nullptr;
+        score_grad_row(grad_row, row, mask, keep_scale, scale, attended);
+      }
+      clear_rest(grad_row, attended, keys);
     }
     at::Tensor query_grad = head.rows(data.grad_q, first, count);
     at::mm_out(query_grad, score_grad, head.rows(data.k, 0, keys));
@@ -221,7 +236,7 @@ ThreeTensors attention_backward_kernel(const at::Tensor& grad_any, const at::Ten
                                  v.const_data_ptr<T>(),
                                  data_or_null<T>(probabilities.value_or(at::Tensor())),
                                  data_or_null<T>(dropped.value_or(at::Tensor())),
-                                 data_or_null<T>(log_sum_exp.value_or(at::Tensor())),
+                                 data_or_null<Compute<T>>(log_sum_exp.value_or(at::Tensor())),
                                  data_or_null<std::uint8_t>(mask.value_or(at::Tensor())),
                                  grad_q.mutable_data_ptr<T>(),
                                  grad_k.mutable_data_ptr<T>(),
@@ -275,6 +290,7 @@ TEMPO_REGISTER(attention_backward)
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options,
                      const Sequences& sequences, const DropoutSite& site) {
+  if (site.drop_probability > 0) check_dropout_fits(sequences, /*channels=*/1, options.num_heads);
   return AttentionFunction::apply(q, k, v, options, sequences, site);
 }
 

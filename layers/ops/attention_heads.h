@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "layers/ops/attention_rows.h"
 #include "layers/ops/bit_mask.h"
 #include "layers/ops/cpu_loops.h"
 #include "layers/ops/dropout.h"
+#include "layers/ops/dropout_bits.h"
 #include "layers/ops/ops.h"
 
 namespace tempo::layers {
@@ -114,14 +116,21 @@ class MaskRow {
       : layout_(layout),
         key_(key),
         row_bytes_(layout.mask_bytes(slots)),
-        bits_(mask_bytes(slots) * 8),
+        bits_(room_for_bits(slots)),
         bytes_(slots + 7) {}
+
+  /// Draws it as bits to compare with a threshold.
+  template <typename T>
+  RowDraw draw(const Head<T>& head, std::int64_t row, std::int64_t keys) {
+    dropout_row_bits(key_, static_cast<std::uint32_t>(head.number), static_cast<std::uint32_t>(row), head.example, keys,
+                     bits_.data());
+    return {bits_.data(), key_.threshold, key_.scale()};
+  }
 
   /// Draws it, and writes it to `kept` (null: nowhere) as the layout says.
   template <typename T>
   const std::uint8_t* draw(const Head<T>& head, std::int64_t row, std::int64_t keys, std::uint8_t* kept) {
-    dropout_row_bits(key_, static_cast<std::uint32_t>(head.number), static_cast<std::uint32_t>(row), head.example, keys,
-                     bits_.data());
+    draw(head, row, keys);
     std::uint8_t* bytes = bytes_.data();
     if (kept != nullptr && layout_.mask == MaskKeep::kBytes) bytes = kept + head.mask + row * row_bytes_;
     write_kept(bits_.data(), key_.threshold, keys, bytes);

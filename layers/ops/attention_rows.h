@@ -5,27 +5,42 @@
 
 #include <cstdint>
 
+#include "layers/math/scalar.h"
+
 namespace tempo::layers {
 
-// Each of these is there for float and double.
+/// A row's dropout as it is drawn: element i is kept where bits[i] < threshold, and multiplied by `scale`.
+struct RowDraw {
+  const std::uint16_t* bits;
+  std::uint32_t threshold;
+  float scale;
+};
 
-/// In place: products of one query with `size` keys -> probabilities of the products times `scale`. Returns the log of the sum of
-/// exponentials.
-float softmax_row(float* scores, float scale, std::int64_t size);
-double softmax_row(double* scores, double scale, std::int64_t size);
+// For each type T of stored elements:
+//
+// softmax_row              in place, products of one query with `size` keys -> probabilities of the products times `scale`.
+//                          Returns the log of the sum of exponentials.
+// softmax_row_again        in place, the probabilities again, from the products and that logarithm.
+// softmax_row_again_signed the same with the sign of a probability telling whether it is kept, and the dropped copy.
+// drop_row                 dropped = probabilities x scale where mask is not 0, else 0.
+// score_grad_row           in place, gradient of the dropped probabilities -> that of the products. `mask` may be null.
+// score_grad_row_signed    the same from signed probabilities.
+#define TEMPO_DECLARE_ATTENTION_ROWS(T)                                                                               \
+  math::Compute<T> softmax_row(T* scores, math::Compute<T> scale, std::int64_t size);                                 \
+  void softmax_row_again(T* scores, math::Compute<T> scale, math::Compute<T> log_sum_exp, std::int64_t size);         \
+  void softmax_row_again_signed(T* scores, math::Compute<T> scale, math::Compute<T> log_sum_exp, const RowDraw& draw, \
+                                std::int64_t size, T* dropped);                                                       \
+  void drop_row(const T* probabilities, const std::uint8_t* mask, math::Compute<T> scale, std::int64_t size,          \
+                T* dropped);                                                                                          \
+  void score_grad_row(T* grad, const T* probabilities, const std::uint8_t* mask, math::Compute<T> keep_scale,         \
+                      math::Compute<T> score_scale, std::int64_t size);                                               \
+  void score_grad_row_signed(T* grad, const T* weights, math::Compute<T> keep_scale, math::Compute<T> score_scale,    \
+                             std::int64_t size);
 
-/// In place: the probabilities again, from the products and that logarithm.
-void softmax_row_again(float* scores, float scale, float log_sum_exp, std::int64_t size);
-void softmax_row_again(double* scores, double scale, double log_sum_exp, std::int64_t size);
-
-/// dropped = probabilities x scale where mask is not 0, else 0.
-void drop_row(const float* probabilities, const std::uint8_t* mask, float scale, std::int64_t size, float* dropped);
-void drop_row(const double* probabilities, const std::uint8_t* mask, double scale, std::int64_t size, double* dropped);
-
-/// In place: gradient of the dropped probabilities -> that of the products. `mask` may be null.
-void score_grad_row(float* grad, const float* probabilities, const std::uint8_t* mask, float keep_scale,
-                    float score_scale, std::int64_t size);
-void score_grad_row(double* grad, const double* probabilities, const std::uint8_t* mask, double keep_scale,
-                    double score_scale, std::int64_t size);
+TEMPO_DECLARE_ATTENTION_ROWS(float)
+TEMPO_DECLARE_ATTENTION_ROWS(c10::BFloat16)
+TEMPO_DECLARE_ATTENTION_ROWS(c10::Half)
+TEMPO_DECLARE_ATTENTION_ROWS(double)
+#undef TEMPO_DECLARE_ATTENTION_ROWS
 
 }  // namespace tempo::layers

@@ -2,7 +2,8 @@
 //
 // A loop is a free function compiled for three levels of x86-64 and chosen when the program starts (TEMPO_VECTORISED). It is
 // called from inside at::parallel_for, never the other way round: a lambda inside such a function would be compiled for the
-// lowest level only. Sums use a fixed number of lanes, so that all levels and all numbers of threads give the same bits.
+// lowest level only. A choice between results reads everything before it chooses: a load or product in one branch of it keeps
+// g++ from vectorising. Sums use a fixed number of lanes, so that all levels and all numbers of threads give the same bits.
 // Not for: arithmetic (layers/math). Thread rule: pure functions.
 #pragma once
 
@@ -12,6 +13,7 @@
 
 // Sanitizers intercept the resolver before they are initialised; the sanitized build takes the lowest level.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#define TEMPO_HAS_VERSIONS
 #define TEMPO_VECTORISED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define TEMPO_VECTORISED

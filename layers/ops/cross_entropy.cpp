@@ -7,46 +7,53 @@
 namespace tempo::layers {
 namespace {
 
+using math::Compute;
+
 template <typename T>
-TEMPO_INLINE T log_sum_exp_loop(const T* logits, std::int64_t size, T* row_max) {
-  constexpr int kLanes = Lanes<T>::kCount;
+TEMPO_INLINE Compute<T> log_sum_exp_loop(const T* logits, std::int64_t size, Compute<T>* row_max) {
+  using C = Compute<T>;
+  constexpr int kLanes = Lanes<C>::kCount;
   const std::int64_t whole = size - size % kLanes;
-  T largest[kLanes];
-  for (int l = 0; l < kLanes; ++l) largest[l] = logits[0];
+  C largest[kLanes];
+  for (int l = 0; l < kLanes; ++l) largest[l] = C{logits[0]};
   for (std::int64_t i = 0; i < whole; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) largest[l] = logits[i + l] > largest[l] ? logits[i + l] : largest[l];
+    for (int l = 0; l < kLanes; ++l) largest[l] = C{logits[i + l]} > largest[l] ? C{logits[i + l]} : largest[l];
   }
   for (std::int64_t i = whole; i < size; ++i) {
-    largest[i - whole] = logits[i] > largest[i - whole] ? logits[i] : largest[i - whole];
+    largest[i - whole] = C{logits[i]} > largest[i - whole] ? C{logits[i]} : largest[i - whole];
   }
   for (int l = 1; l < kLanes; ++l) largest[0] = largest[l] > largest[0] ? largest[l] : largest[0];
-  Lanes<T> total;
+  Lanes<C> total;
   for (std::int64_t i = 0; i < whole; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) total.lane[l] += math::softmax_weight(logits[i + l], largest[0]);
+    for (int l = 0; l < kLanes; ++l) total.lane[l] += math::softmax_weight(C{logits[i + l]}, largest[0]);
   }
-  for (std::int64_t i = whole; i < size; ++i) total.lane[i - whole] += math::softmax_weight(logits[i], largest[0]);
+  for (std::int64_t i = whole; i < size; ++i) total.lane[i - whole] += math::softmax_weight(C{logits[i]}, largest[0]);
   *row_max = largest[0];
   return largest[0] + std::log(total.sum());
 }
 
+/// The label's own element is rounded once, like the others.
 template <typename T>
-TEMPO_INLINE void gradient_loop(const T* logits, T log_sum_exp, T scale, std::int64_t size, T* grad) {
-  for (std::int64_t i = 0; i < size; ++i) grad[i] = scale * math::softmax_weight(logits[i], log_sum_exp);
+TEMPO_INLINE void gradient_loop(const T* logits, Compute<T> log_sum_exp, Compute<T> scale, std::int64_t size,
+                                std::int64_t label, T* grad) {
+  using C = Compute<T>;
+  for (std::int64_t i = 0; i < size; ++i) grad[i] = scale * math::softmax_weight(C{logits[i]}, log_sum_exp);
+  grad[label] = scale * math::softmax_weight(C{logits[label]}, log_sum_exp) - scale;
 }
 
-TEMPO_VECTORISED float log_sum_exp_row(const float* logits, std::int64_t size, float* row_max) {
-  return log_sum_exp_loop(logits, size, row_max);
-}
-double log_sum_exp_row(const double* logits, std::int64_t size, double* row_max) {
-  return log_sum_exp_loop(logits, size, row_max);
-}
-TEMPO_VECTORISED void gradient_row(const float* logits, float log_sum_exp, float scale, std::int64_t size,
-                                   float* grad) {
-  gradient_loop(logits, log_sum_exp, scale, size, grad);
-}
-void gradient_row(const double* logits, double log_sum_exp, double scale, std::int64_t size, double* grad) {
-  gradient_loop(logits, log_sum_exp, scale, size, grad);
-}
+#define TEMPO_CROSS_ENTROPY_ROWS(T, CLONES)                                                              \
+  CLONES Compute<T> log_sum_exp_row(const T* logits, std::int64_t size, Compute<T>* row_max) {           \
+    return log_sum_exp_loop(logits, size, row_max);                                                      \
+  }                                                                                                      \
+  CLONES void gradient_row(const T* logits, Compute<T> log_sum_exp, Compute<T> scale, std::int64_t size, \
+                           std::int64_t label, T* grad) {                                                \
+    gradient_loop(logits, log_sum_exp, scale, size, label, grad);                                        \
+  }
+
+TEMPO_CROSS_ENTROPY_ROWS(float, TEMPO_VECTORISED)
+TEMPO_CROSS_ENTROPY_ROWS(at::BFloat16, TEMPO_VECTORISED)
+TEMPO_CROSS_ENTROPY_ROWS(at::Half, TEMPO_VECTORISED)
+TEMPO_CROSS_ENTROPY_ROWS(double, )
 
 using ThreeTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
@@ -59,9 +66,9 @@ ThreeTensors cross_entropy_kernel(const at::Tensor& logits_any, const at::Tensor
               logits.size(1), " columns");
   check_contiguous("cross_entropy", {labels});
   const std::int64_t rows = logits.size(0);
-  at::Tensor loss_sum = at::zeros({}, logits.options());
+  at::Tensor loss_sum = at::zeros({}, compute_options(logits));
   at::Tensor num_correct = at::zeros({}, labels.options());
-  at::Tensor log_sum_exp = at::empty({rows}, logits.options());
+  at::Tensor log_sum_exp = at::empty({rows}, compute_options(logits));
   at::Tensor is_correct = at::empty({rows}, labels.options().dtype(at::kByte));
   const auto cpu = [&] {
     for_element_type(logits, [&](auto* type) {
@@ -69,7 +76,7 @@ ThreeTensors cross_entropy_kernel(const at::Tensor& logits_any, const at::Tensor
       const std::int64_t stride = logits.size(1);
       const T* data = logits.const_data_ptr<T>();
       const std::int64_t* label = labels.const_data_ptr<std::int64_t>();
-      T* log_sums = log_sum_exp.mutable_data_ptr<T>();
+      Compute<T>* log_sums = log_sum_exp.mutable_data_ptr<Compute<T>>();
       std::uint8_t* correct = is_correct.mutable_data_ptr<std::uint8_t>();
       at::parallel_for(0, rows, grain_rows(num_classes), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t r = begin; r < end; ++r) {
@@ -78,17 +85,17 @@ ThreeTensors cross_entropy_kernel(const at::Tensor& logits_any, const at::Tensor
             correct[r] = 0;
             continue;
           }
-          T row_max = 0;
+          Compute<T> row_max = 0;
           log_sums[r] = log_sum_exp_row(data + r * stride, num_classes, &row_max);
-          correct[r] = data[r * stride + label[r]] == row_max;
+          correct[r] = Compute<T>{data[r * stride + label[r]]} == row_max;
         }
       });
       double sum = 0;  // in row order: the same for any number of threads
       for (std::int64_t r = 0; r < rows; ++r) {
         if (label[r] != ignore_label)
-          sum += static_cast<double>(log_sums[r]) - static_cast<double>(data[r * stride + label[r]]);
+          sum += static_cast<double>(log_sums[r]) - static_cast<double>(Compute<T>{data[r * stride + label[r]]});
       }
-      *loss_sum.mutable_data_ptr<T>() = static_cast<T>(sum);
+      *loss_sum.mutable_data_ptr<Compute<T>>() = static_cast<Compute<T>>(sum);
       *num_correct.mutable_data_ptr<std::int64_t>() = std::count(correct, correct + rows, 1);
     });
   };
@@ -110,10 +117,10 @@ at::Tensor cross_entropy_backward_kernel(const at::Tensor& grad, const at::Tenso
     for_element_type(logits, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       const std::int64_t stride = logits.size(1);
-      const T scale = *grad.const_data_ptr<T>();
+      const Compute<T> scale = *grad.const_data_ptr<Compute<T>>();
       const T* data = logits.const_data_ptr<T>();
       const std::int64_t* label = labels.const_data_ptr<std::int64_t>();
-      const T* log_sums = log_sum_exp.const_data_ptr<T>();
+      const Compute<T>* log_sums = log_sum_exp.const_data_ptr<Compute<T>>();
       T* to = grad_logits.mutable_data_ptr<T>();
       at::parallel_for(0, logits.size(0), grain_rows(stride), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t r = begin; r < end; ++r) {
@@ -121,8 +128,7 @@ at::Tensor cross_entropy_backward_kernel(const at::Tensor& grad, const at::Tenso
           const std::int64_t used = label[r] == ignore_label ? 0 : num_classes;
           std::fill(row + used, row + stride, T{0});
           if (used == 0) continue;
-          gradient_row(data + r * stride, log_sums[r], scale, num_classes, row);
-          row[label[r]] -= scale;
+          gradient_row(data + r * stride, log_sums[r], scale, num_classes, label[r], row);
         }
       });
     });

@@ -65,16 +65,26 @@ void on_device(const at::Tensor& tensor, Cpu&& cpu, [[maybe_unused]] Cuda&& cuda
   cpu();
 }
 
-/// Calls `run` with a null pointer of the tensor's element type: float or double.
+/// Calls `run` with a null pointer of the tensor's element type: float, bf16, fp16 or double.
 template <typename Run>
 void for_element_type(const at::Tensor& tensor, Run&& run) {
-  if (tensor.scalar_type() == at::kFloat) {
-    run(static_cast<float*>(nullptr));
-  } else {
-    TORCH_CHECK(tensor.scalar_type() == at::kDouble, "tempo operators take float32 or float64, got ",
-                tensor.scalar_type());
-    run(static_cast<double*>(nullptr));
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return run(static_cast<float*>(nullptr));
+    case at::kBFloat16:
+      return run(static_cast<at::BFloat16*>(nullptr));
+    case at::kHalf:
+      return run(static_cast<at::Half*>(nullptr));
+    case at::kDouble:
+      return run(static_cast<double*>(nullptr));
+    default:
+      TORCH_CHECK(false, "tempo operators take float32, bfloat16, float16 or float64, got ", tensor.scalar_type());
   }
+}
+
+/// Options for what is computed from `tensor` and is not rounded to its type: sums and statistics (math::Compute).
+inline at::TensorOptions compute_options(const at::Tensor& tensor) {
+  return tensor.options().dtype(tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
 }
 
 /// Tables, parameters, masks and indices are read as they lie in memory; activations are made contiguous by the operators.

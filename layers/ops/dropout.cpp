@@ -1,50 +1,52 @@
 #include "layers/ops/dropout.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "layers/ops/bit_mask.h"
 #include "layers/ops/cpu_loops.h"
 #include "layers/ops/dispatch.h"
+#include "layers/ops/dropout_bits.h"
 #include "layers/ops/launches.h"
 
 namespace tempo::layers {
 namespace {
 
-TEMPO_VECTORISED void row_words(const math::DropoutKey& key, std::uint32_t head, std::uint32_t position,
-                                std::uint32_t example, std::uint32_t num_blocks, std::uint32_t* words) {
-  const math::DropoutKey local = key;  // a copy the compiler knows `words` cannot change
-  for (std::uint32_t block = 0; block < num_blocks; ++block) {
-    const math::PhiloxWords four = math::dropout_words(local, block, head, position, example);
-    for (int w = 0; w < 4; ++w) words[4 * block + w] = four.word[w];
-  }
-}
+using math::Compute;
 
 /// `residual` may be null.
 template <typename T>
 TEMPO_INLINE void forward_loop(const T* x, const T* residual, const std::uint16_t* bits, std::uint32_t threshold,
-                               T scale, std::int64_t size, T* y) {
+                               Compute<T> scale, std::int64_t size, T* y) {
   for (std::int64_t i = 0; i < size; ++i) {
-    const T kept = bits[i] < threshold ? x[i] * scale : T{0};
+    const Compute<T> scaled = x[i] * scale;
+    const Compute<T> kept = bits[i] < threshold ? scaled : Compute<T>{0};
     y[i] = residual == nullptr ? kept : residual[i] + kept;
   }
 }
 
 template <typename T>
-TEMPO_INLINE void backward_loop(const T* grad, const std::uint8_t* mask, T scale, std::int64_t size, T* grad_x) {
-  for (std::int64_t i = 0; i < size; ++i) grad_x[i] = mask[i] != 0 ? grad[i] * scale : T{0};
+TEMPO_INLINE void backward_loop(const T* grad, const std::uint8_t* mask, Compute<T> scale, std::int64_t size,
+                                T* grad_x) {
+  for (std::int64_t i = 0; i < size; ++i) {
+    const Compute<T> scaled = grad[i] * scale;
+    grad_x[i] = mask[i] != 0 ? scaled : Compute<T>{0};
+  }
 }
 
 #define TEMPO_DROPOUT_LOOPS(T, CLONES)                                                                            \
-  CLONES void forward(const T* x, const T* residual, const std::uint16_t* bits, std::uint32_t threshold, T scale, \
-                      std::int64_t size, T* y) {                                                                  \
+  CLONES void forward(const T* x, const T* residual, const std::uint16_t* bits, std::uint32_t threshold,          \
+                      Compute<T> scale, std::int64_t size, T* y) {                                                \
     residual == nullptr ? forward_loop<T>(x, nullptr, bits, threshold, scale, size, y)                            \
                         : forward_loop<T>(x, residual, bits, threshold, scale, size, y);                          \
   }                                                                                                               \
-  CLONES void backward(const T* grad, const std::uint8_t* mask, T scale, std::int64_t size, T* grad_x) {          \
+  CLONES void backward(const T* grad, const std::uint8_t* mask, Compute<T> scale, std::int64_t size, T* grad_x) { \
     backward_loop<T>(grad, mask, scale, size, grad_x);                                                            \
   }
 
 TEMPO_DROPOUT_LOOPS(float, TEMPO_VECTORISED)
+TEMPO_DROPOUT_LOOPS(at::BFloat16, TEMPO_VECTORISED)
+TEMPO_DROPOUT_LOOPS(at::Half, TEMPO_VECTORISED)
 TEMPO_DROPOUT_LOOPS(double, )
 
 /// The sequence that slot `row` belongs to: the last one that starts at or before it.
@@ -74,7 +76,7 @@ void apply_dropout(const at::Tensor& x, const at::Tensor& residual, const at::Te
       T* to = y.mutable_data_ptr<T>();
       const std::int64_t size = x.size(1);
       at::parallel_for(0, x.size(0), grain_rows(size), [&](std::int64_t begin, std::int64_t end) {
-        std::vector<std::uint16_t> bits((size + 7) / 8 * 8);
+        std::vector<std::uint16_t> bits(room_for_bits(size));
         std::vector<std::uint8_t> flags(keep == MaskKeep::kBits ? size + 7 : 0);
         std::int64_t sequence = sequence_of(starts_data, ids.size(0), begin);
         for (std::int64_t row = begin; row < end; ++row) {
@@ -83,7 +85,7 @@ void apply_dropout(const at::Tensor& x, const at::Tensor& residual, const at::Te
                            static_cast<std::uint32_t>(ids_data[sequence]), size, bits.data());
           const std::int64_t at = row * size;
           forward(from + at, added == nullptr ? nullptr : added + at, bits.data(), key.threshold,
-                  static_cast<T>(key.scale()), size, to + at);
+                  static_cast<Compute<T>>(key.scale()), size, to + at);
           if (keep == MaskKeep::kBytes) write_kept(bits.data(), key.threshold, size, mask_data + at);
           if (keep != MaskKeep::kBits) continue;
           write_kept(bits.data(), key.threshold, size, flags.data());
@@ -146,7 +148,7 @@ at::Tensor dropout_backward_kernel(const at::Tensor& grad_any, const at::Tensor&
             unpack_mask(mask_data + row * mask_bytes(size), size, flags.data());
             of_row = flags.data();
           }
-          backward(from + row * size, of_row, static_cast<T>(scale), size, to + row * size);
+          backward(from + row * size, of_row, static_cast<Compute<T>>(scale), size, to + row * size);
         }
       });
     });
@@ -212,6 +214,17 @@ math::DropoutKey dropout_key(const DropoutSite& site) {
           math::dropout_threshold(site.drop_probability)};
 }
 
+void check_dropout_fits(const Sequences& sequences, std::int64_t channels, std::int64_t heads) {
+  std::int64_t slots = 0;
+  for (std::size_t b = 0; b + 1 < sequences.host_starts.size(); ++b)
+    slots = std::max(slots, sequences.host_starts[b + 1] - sequences.host_starts[b]);
+  TORCH_CHECK(slots <= math::kMaxDropoutPositions, "dropout: a sequence of ", slots, " slots, more than ",
+              math::kMaxDropoutPositions);
+  TORCH_CHECK(channels <= math::kDropoutBlock * std::int64_t{math::kMaxDropoutBlocks}, "dropout: rows of ", channels,
+              " elements, more than ", math::kDropoutBlock * std::int64_t{math::kMaxDropoutBlocks});
+  TORCH_CHECK(heads <= math::kMaxDropoutHeads, "dropout: ", heads, " heads, more than ", math::kMaxDropoutHeads);
+}
+
 void save_site(const DropoutSite& site, AutogradContext& context) {
   context.saved_data["drop_probability"] = site.drop_probability;
   context.saved_data["seed"] = static_cast<std::int64_t>(site.seed);
@@ -225,32 +238,23 @@ DropoutSite saved_site(AutogradContext& context) {
           data["site"].toInt()};
 }
 
-void dropout_row_bits(const math::DropoutKey& key, std::uint32_t head, std::uint32_t position, std::uint32_t example,
-                      std::int64_t size, std::uint16_t* bits) {
-  // On a little-endian machine the words lie in memory as the lanes are numbered: low half first.
-  row_words(key, head, position, example, static_cast<std::uint32_t>((size + 7) / 8),
-            reinterpret_cast<std::uint32_t*>(bits));
-}
-
-TEMPO_VECTORISED void write_kept(const std::uint16_t* bits, std::uint32_t threshold, std::int64_t size,
-                                 std::uint8_t* mask) {
-  for (std::int64_t i = 0; i < size; ++i) mask[i] = bits[i] < threshold;
-}
-
 void drop_rows(const at::Tensor& x, const Sequences& sequences, const DropoutSite& site) {
   if (site.drop_probability == 0) return;
+  check_dropout_fits(sequences, x.size(1), 1);
   TEMPO_CALL(drop_rows_, x, sequences.starts, sequences.ids, site.drop_probability,
              static_cast<std::int64_t>(site.seed), site.step, site.site);
 }
 
 at::Tensor dropout(const at::Tensor& x, const Sequences& sequences, const DropoutSite& site, MaskKeep keep) {
   if (site.drop_probability == 0) return x;
+  check_dropout_fits(sequences, x.size(1), 1);
   return DropoutFunction::apply(x, std::nullopt, sequences, site, keep);
 }
 
 at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, const Sequences& sequences,
                        const DropoutSite& site, MaskKeep keep) {
   if (site.drop_probability == 0) return at::add(residual, x);
+  check_dropout_fits(sequences, x.size(1), 1);
   return DropoutFunction::apply(x, residual, sequences, site, keep);
 }
 

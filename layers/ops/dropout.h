@@ -1,4 +1,4 @@
-// The rows of keep decisions that dropout and attention share on the CPU (math/dropout.h says what they are).
+// What the operators that drop elements share: the key of a site and its way through the graph, dropout in place.
 //
 // Not for: callers outside layers/ops. Thread rule: pure functions.
 #pragma once
@@ -9,22 +9,19 @@
 
 namespace tempo::layers {
 
-/// The key of a site; checks probability, site and step.
+/// The key of a site; checks probability and site.
 math::DropoutKey dropout_key(const DropoutSite& site);
+
+/// Throws where a coordinate of dropout has no room in its counter: more slots in a sequence, channels (or keys) or heads than that
+/// would repeat decisions.
+void check_dropout_fits(const Sequences& sequences, std::int64_t channels, std::int64_t heads);
 
 /// Stores a site in a node of the graph, and reads it there.
 void save_site(const DropoutSite& site, AutogradContext& context);
 DropoutSite saved_site(AutogradContext& context);
 
-/// Fills bits[0 .. 8 ceil(size / 8)) with the 16 random bits of channels (or keys) 0, 1, ... of one row.
-void dropout_row_bits(const math::DropoutKey& key, std::uint32_t head, std::uint32_t position, std::uint32_t example,
-                      std::int64_t size, std::uint16_t* bits);
-
 /// x [T, H], contiguous, becomes dropout(x) in place, and nothing is kept: the decisions can be drawn again. So this is the
 /// backward pass as well. It leaves x as it is where the probability is 0. Not differentiable.
 void drop_rows(const at::Tensor& x, const Sequences& sequences, const DropoutSite& site);
-
-/// Writes whether bits[i] < threshold as a byte, 1 or 0.
-void write_kept(const std::uint16_t* bits, std::uint32_t threshold, std::int64_t size, std::uint8_t* mask);
 
 }  // namespace tempo::layers

@@ -1,3 +1,7 @@
+#include <numeric>
+#include <vector>
+
+#include "layers/math/scalar.h"
 #include "layers/ops/cpu_loops.h"
 #include "layers/ops/dispatch.h"
 #include "layers/ops/launches.h"
@@ -6,29 +10,58 @@
 namespace tempo::layers {
 namespace {
 
-// scatter_add_rows gives each thread a range of columns and all rows in order: no two threads meet, and the sum's order is
-// that of the rows. A range is a multiple of a cache line, so that neighbours do not share one.
+using math::Compute;
+
+// scatter_add_rows gives each thread ranges of columns: no two threads meet. A range is a multiple of a cache line in every
+// type, so that neighbours do not share one.
 constexpr std::int64_t kColumnsPerRange = 64;
 
 template <typename T>
 TEMPO_INLINE void sum_rows_loop(const T* word, const T* position, const T* token_type, std::int64_t size, T* sum) {
-  for (std::int64_t i = 0; i < size; ++i) sum[i] = word[i] + token_type[i] + position[i];
+  using C = Compute<T>;
+  for (std::int64_t i = 0; i < size; ++i) sum[i] = C{word[i]} + C{token_type[i]} + C{position[i]};
 }
 
+/// sum = rows which[0], which[1], .. of `rows`, whose columns these are, added in that order and rounded once.
 template <typename T>
-TEMPO_INLINE void add_row_loop(const T* row, std::int64_t size, T* sum) {
-  for (std::int64_t i = 0; i < size; ++i) sum[i] += row[i];
+TEMPO_INLINE void add_rows_loop(const T* rows, std::int64_t stride, const std::int64_t* which, std::int64_t count,
+                                std::int64_t columns, T* sum) {
+  Compute<T> total[kColumnsPerRange] = {};
+  for (std::int64_t r = 0; r < count; ++r) {
+    const T* row = rows + which[r] * stride;
+    for (std::int64_t i = 0; i < columns; ++i) total[i] += Compute<T>{row[i]};
+  }
+  for (std::int64_t i = 0; i < columns; ++i) sum[i] = total[i];
 }
 
-TEMPO_VECTORISED void sum_rows(const float* word, const float* position, const float* token_type, std::int64_t size,
-                               float* sum) {
-  sum_rows_loop(word, position, token_type, size, sum);
-}
-void sum_rows(const double* word, const double* position, const double* token_type, std::int64_t size, double* sum) {
-  sum_rows_loop(word, position, token_type, size, sum);
-}
-TEMPO_VECTORISED void add_row(const float* row, std::int64_t size, float* sum) { add_row_loop(row, size, sum); }
-void add_row(const double* row, std::int64_t size, double* sum) { add_row_loop(row, size, sum); }
+#define TEMPO_EMBEDDING_LOOPS(T, CLONES)                                                                   \
+  CLONES void sum_rows(const T* word, const T* position, const T* token_type, std::int64_t size, T* sum) { \
+    sum_rows_loop(word, position, token_type, size, sum);                                                  \
+  }                                                                                                        \
+  CLONES void add_rows(const T* rows, std::int64_t stride, const std::int64_t* which, std::int64_t count,  \
+                       std::int64_t columns, T* sum) {                                                     \
+    columns == kColumnsPerRange ? add_rows_loop(rows, stride, which, count, kColumnsPerRange, sum)         \
+                                : add_rows_loop(rows, stride, which, count, columns, sum);                 \
+  }
+
+TEMPO_EMBEDDING_LOOPS(float, TEMPO_VECTORISED)
+TEMPO_EMBEDDING_LOOPS(at::BFloat16, TEMPO_VECTORISED)
+TEMPO_EMBEDDING_LOOPS(at::Half, TEMPO_VECTORISED)
+TEMPO_EMBEDDING_LOOPS(double, )
+
+/// The numbers 0, 1, .. of an index, grouped by its values and in order within each: group v is at [starts[v], starts[v + 1]).
+struct Groups {
+  std::vector<std::int64_t> starts;
+  std::vector<std::int64_t> members;
+
+  Groups(const std::int64_t* index, std::int64_t size, std::int64_t num_values)
+      : starts(num_values + 1), members(size) {
+    for (std::int64_t i = 0; i < size; ++i) ++starts[index[i] + 1];
+    std::partial_sum(starts.begin(), starts.end(), starts.begin());
+    std::vector<std::int64_t> next(starts.begin(), starts.end() - 1);
+    for (std::int64_t i = 0; i < size; ++i) members[next[index[i]]++] = i;
+  }
+};
 
 at::Tensor embedding_sum_kernel(const at::Tensor& word, const at::Tensor& position, const at::Tensor& token_type,
                                 const at::Tensor& token_ids, const at::Tensor& position_ids,
@@ -75,17 +108,22 @@ at::Tensor scatter_add_rows_kernel(const at::Tensor& grad_any, const at::Tensor&
   const std::int64_t size = grad.size(1);
   at::Tensor sum = at::zeros({num_rows, size}, grad.options());
   const auto cpu = [&] {
+    const Groups groups(index.const_data_ptr<std::int64_t>(), index.numel(), num_rows);
     for_element_type(grad, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       const T* from = grad.const_data_ptr<T>();
-      const std::int64_t* rows = index.const_data_ptr<std::int64_t>();
       T* to = sum.mutable_data_ptr<T>();
       const std::int64_t num_ranges = (size + kColumnsPerRange - 1) / kColumnsPerRange;
       at::parallel_for(0, num_ranges, 1, [&](std::int64_t begin, std::int64_t end) {
-        const std::int64_t first = begin * kColumnsPerRange;
-        const std::int64_t count = std::min(size, end * kColumnsPerRange) - first;
-        for (std::int64_t r = 0; r < index.numel(); ++r)
-          add_row(from + r * size + first, count, to + rows[r] * size + first);
+        for (std::int64_t row = 0; row < num_rows; ++row) {
+          const std::int64_t count = groups.starts[row + 1] - groups.starts[row];
+          if (count == 0) continue;
+          for (std::int64_t first = begin * kColumnsPerRange; first < std::min(size, end * kColumnsPerRange);
+               first += kColumnsPerRange) {
+            add_rows(from + first, size, groups.members.data() + groups.starts[row], count,
+                     std::min(kColumnsPerRange, size - first), to + row * size + first);
+          }
+        }
       });
     });
   };

@@ -15,20 +15,20 @@ using std::uint8_t;
 
 template <typename Form, typename T>
 TEMPO_INLINE void forward_loop(const T* x, T* y, int64_t size) {
-  for (int64_t i = 0; i < size; ++i) y[i] = Form::value(x[i]);
+  for (int64_t i = 0; i < size; ++i) y[i] = Form::value(math::Compute<T>{x[i]});
 }
 
 template <typename Form, typename T>
 TEMPO_INLINE void backward_loop(const T* grad, const T* x, T* grad_x, int64_t size) {
-  for (int64_t i = 0; i < size; ++i) grad_x[i] = grad[i] * Form::value_and_slope(x[i]).slope;
+  for (int64_t i = 0; i < size; ++i) grad_x[i] = grad[i] * Form::value_and_slope(math::Compute<T>{x[i]}).slope;
 }
 
 /// grad becomes the gradient of x, and x becomes the output.
 template <typename Form, typename T>
 TEMPO_INLINE void in_place_loop(T* grad, T* x, int64_t size) {
   for (int64_t i = 0; i < size; ++i) {
-    const math::ValueAndSlope<T> at = Form::value_and_slope(x[i]);
-    grad[i] *= at.slope;
+    const math::ValueAndSlope<math::Compute<T>> at = Form::value_and_slope(math::Compute<T>{x[i]});
+    grad[i] = grad[i] * at.slope;
     x[i] = at.value;
   }
 }
@@ -36,8 +36,8 @@ TEMPO_INLINE void in_place_loop(T* grad, T* x, int64_t size) {
 template <typename Form, typename T>
 TEMPO_INLINE void strip_with_flags(const T* x, T* y, uint8_t* flags, int64_t size) {
   for (int64_t i = 0; i < size; ++i) {
-    flags[i] = math::GeluInverse<Form>::is_right(x[i]) ? 1 : 0;
-    y[i] = math::GeluInverse<Form>::value(x[i]);
+    flags[i] = math::GeluInverse<Form>::is_right(math::Compute<T>{x[i]}) ? 1 : 0;
+    y[i] = math::GeluInverse<Form>::value(math::Compute<T>{x[i]});
   }
 }
 
@@ -54,7 +54,8 @@ TEMPO_INLINE void forward_with_mask_loop(MaskKeep masks, const T* x, T* y, uint8
 
 template <typename Form, typename T>
 TEMPO_INLINE void strip_from_output(const T* grad, const T* y, const uint8_t* flags, T* grad_x, int64_t size) {
-  for (int64_t i = 0; i < size; ++i) grad_x[i] = grad[i] * math::GeluInverse<Form>::slope(y[i], flags[i] != 0);
+  for (int64_t i = 0; i < size; ++i)
+    grad_x[i] = grad[i] * math::GeluInverse<Form>::slope(math::Compute<T>{y[i]}, flags[i] != 0);
 }
 
 template <typename Form, typename T>
@@ -69,7 +70,7 @@ TEMPO_INLINE void backward_from_output_loop(MaskKeep masks, const T* grad, const
   }
 }
 
-// One function per loop and type: float is compiled for every level of x86-64, double calls libm.
+// One function per loop and type: all but double, which calls libm, are compiled for every level of x86-64.
 #define TEMPO_GELU_LOOPS(T, VECTORISED)                                                                                \
   VECTORISED void forward(GeluForm form, const T* x, T* y, int64_t size) {                                             \
     form == GeluForm::kExact ? forward_loop<math::GeluExact>(x, y, size) : forward_loop<math::GeluTanh>(x, y, size);   \
@@ -93,6 +94,8 @@ TEMPO_INLINE void backward_from_output_loop(MaskKeep masks, const T* grad, const
   }
 
 TEMPO_GELU_LOOPS(float, TEMPO_VECTORISED)
+TEMPO_GELU_LOOPS(at::BFloat16, TEMPO_VECTORISED)
+TEMPO_GELU_LOOPS(at::Half, TEMPO_VECTORISED)
 TEMPO_GELU_LOOPS(double, )
 
 /// Runs loop(begin, count, first byte of the mask) on all threads, in pieces that begin at whole bytes of a packed mask.

@@ -13,35 +13,40 @@ namespace {
 // that the partial sums are small, enough for the threads, and the same for any number of them.
 constexpr std::int64_t kMaxRowRuns = 32;
 
+using math::Compute;
+
 template <typename T>
-TEMPO_INLINE void apply_row(const T* z, T mean, T rstd, const T* gamma, const T* beta, T* y, std::int64_t size) {
+TEMPO_INLINE void apply_row(const T* z, Compute<T> mean, Compute<T> rstd, const T* gamma, const T* beta, T* y,
+                            std::int64_t size) {
+  using C = Compute<T>;
   for (std::int64_t i = 0; i < size; ++i)
-    y[i] = math::layer_norm_value(math::normalized(z[i], mean, rstd), gamma[i], beta[i]);
+    y[i] = math::layer_norm_value(math::normalized(C{z[i]}, mean, rstd), C{gamma[i]}, C{beta[i]});
 }
 
 template <typename T>
-TEMPO_INLINE void forward_row(const T* z, const T* gamma, const T* beta, double eps, T* y, T* mean, T* rstd,
-                              std::int64_t size) {
-  constexpr int kLanes = Lanes<T>::kCount;
+TEMPO_INLINE void forward_row(const T* z, const T* gamma, const T* beta, double eps, T* y, Compute<T>* mean,
+                              Compute<T>* rstd, std::int64_t size) {
+  using C = Compute<T>;
+  constexpr int kLanes = Lanes<C>::kCount;
   const std::int64_t whole = size - size % kLanes;
-  Lanes<T> total;
+  Lanes<C> total;
   for (std::int64_t i = 0; i < whole; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) total.lane[l] += z[i + l];
+    for (int l = 0; l < kLanes; ++l) total.lane[l] += C{z[i + l]};
   }
-  for (std::int64_t i = whole; i < size; ++i) total.lane[i - whole] += z[i];
-  const T row_mean = total.sum() / static_cast<T>(size);
-  Lanes<T> squares;
+  for (std::int64_t i = whole; i < size; ++i) total.lane[i - whole] += C{z[i]};
+  const C row_mean = total.sum() / static_cast<C>(size);
+  Lanes<C> squares;
   for (std::int64_t i = 0; i < whole; i += kLanes) {
     for (int l = 0; l < kLanes; ++l) {
-      const T centred = z[i + l] - row_mean;
+      const C centred = C{z[i + l]} - row_mean;
       squares.lane[l] = std::fma(centred, centred, squares.lane[l]);
     }
   }
   for (std::int64_t i = whole; i < size; ++i) {
-    const T centred = z[i] - row_mean;
+    const C centred = C{z[i]} - row_mean;
     squares.lane[i - whole] = std::fma(centred, centred, squares.lane[i - whole]);
   }
-  const T row_rstd = T{1} / std::sqrt(squares.sum() / static_cast<T>(size) + static_cast<T>(eps));
+  const C row_rstd = C{1} / std::sqrt(squares.sum() / static_cast<C>(size) + static_cast<C>(eps));
   apply_row(z, row_mean, row_rstd, gamma, beta, y, size);
   *mean = row_mean;
   *rstd = row_rstd;
@@ -51,9 +56,9 @@ TEMPO_INLINE void forward_row(const T* z, const T* gamma, const T* beta, double 
 template <typename T>
 struct NormInput {
   const T* z;
-  T mean;
-  T rstd;
-  TEMPO_INLINE T operator()(std::int64_t i) const { return math::normalized(z[i], mean, rstd); }
+  Compute<T> mean;
+  Compute<T> rstd;
+  TEMPO_INLINE Compute<T> operator()(std::int64_t i) const { return math::normalized(Compute<T>{z[i]}, mean, rstd); }
 };
 
 /// x_hat of one row, from its output.
@@ -62,79 +67,87 @@ struct NormOutput {
   const T* y;
   const T* gamma;
   const T* beta;
-  TEMPO_INLINE T operator()(std::int64_t i) const { return math::inverted(y[i], gamma[i], beta[i]); }
+  TEMPO_INLINE Compute<T> operator()(std::int64_t i) const {
+    return math::inverted<T>(Compute<T>{y[i]}, Compute<T>{gamma[i]}, Compute<T>{beta[i]});
+  }
 };
 
 template <typename T, typename XHat>
-TEMPO_INLINE void backward_row(const T* grad, const XHat x_hat_of, T rstd, const T* gamma, T* grad_z, T* grad_gamma,
-                               T* grad_beta, std::int64_t size) {
-  constexpr int kLanes = Lanes<T>::kCount;
+TEMPO_INLINE void backward_row(const T* grad, const XHat x_hat_of, Compute<T> rstd, const T* gamma, T* grad_z,
+                               Compute<T>* grad_gamma, Compute<T>* grad_beta, std::int64_t size) {
+  using C = Compute<T>;
+  constexpr int kLanes = Lanes<C>::kCount;
   const std::int64_t whole = size - size % kLanes;
-  Lanes<T> grads;
-  Lanes<T> grads_x_hat;
+  Lanes<C> grads;
+  Lanes<C> grads_x_hat;
   for (std::int64_t i = 0; i < whole; i += kLanes) {
     for (int l = 0; l < kLanes; ++l) {
-      const T weighted = grad[i + l] * gamma[i + l];
+      const C weighted = C{grad[i + l]} * C{gamma[i + l]};
       grads.lane[l] += weighted;
       grads_x_hat.lane[l] = std::fma(weighted, x_hat_of(i + l), grads_x_hat.lane[l]);
     }
   }
   for (std::int64_t i = whole; i < size; ++i) {
-    const T weighted = grad[i] * gamma[i];
+    const C weighted = C{grad[i]} * C{gamma[i]};
     grads.lane[i - whole] += weighted;
     grads_x_hat.lane[i - whole] = std::fma(weighted, x_hat_of(i), grads_x_hat.lane[i - whole]);
   }
-  const T mean_grad = grads.sum() / static_cast<T>(size);
-  const T mean_grad_x_hat = grads_x_hat.sum() / static_cast<T>(size);
+  const C mean_grad = grads.sum() / static_cast<C>(size);
+  const C mean_grad_x_hat = grads_x_hat.sum() / static_cast<C>(size);
   for (std::int64_t i = 0; i < size; ++i) {
-    const T x_hat = x_hat_of(i);
-    grad_z[i] = math::layer_norm_input_grad(grad[i] * gamma[i], x_hat, rstd, mean_grad, mean_grad_x_hat);
-    grad_gamma[i] = std::fma(grad[i], x_hat, grad_gamma[i]);
-    grad_beta[i] += grad[i];
+    const C x_hat = x_hat_of(i);
+    const C of_y{grad[i]};
+    grad_z[i] = math::layer_norm_input_grad(of_y * C{gamma[i]}, x_hat, rstd, mean_grad, mean_grad_x_hat);
+    grad_gamma[i] = std::fma(of_y, x_hat, grad_gamma[i]);
+    grad_beta[i] += of_y;
   }
 }
 
+/// sum = all runs added up, in the first one's place. `sum` may round.
 template <typename T>
-TEMPO_INLINE void add_runs_loop(const T* runs, std::int64_t num_runs, std::int64_t size, T* sum) {
-  for (std::int64_t i = 0; i < size; ++i) sum[i] = 0;
-  for (std::int64_t run = 0; run < num_runs; ++run) {
-    for (std::int64_t i = 0; i < size; ++i) sum[i] += runs[run * size + i];
+TEMPO_INLINE void add_runs_loop(Compute<T>* runs, std::int64_t num_runs, std::int64_t size, T* sum) {
+  for (std::int64_t run = 1; run < num_runs; ++run) {
+    for (std::int64_t i = 0; i < size; ++i) runs[i] += runs[run * size + i];
   }
+  for (std::int64_t i = 0; i < size; ++i) sum[i] = num_runs == 0 ? Compute<T>{0} : runs[i];
 }
 
-#define TEMPO_LAYER_NORM_ROWS(T, CLONES)                                                                             \
-  CLONES void forward_rows(const T* z, const T* gamma, const T* beta, double eps, T* y, T* mean, T* rstd,            \
-                           std::int64_t rows, std::int64_t size) {                                                   \
-    for (std::int64_t r = 0; r < rows; ++r) {                                                                        \
-      forward_row(z + r * size, gamma, beta, eps, y + r * size, mean + r, rstd + r, size);                           \
-    }                                                                                                                \
-  }                                                                                                                  \
-  CLONES void apply_rows(const T* z, const T* mean, const T* rstd, const T* gamma, const T* beta, T* y,              \
-                         std::int64_t rows, std::int64_t size) {                                                     \
-    for (std::int64_t r = 0; r < rows; ++r) {                                                                        \
-      apply_row(z + r * size, mean[r], rstd[r], gamma, beta, y + r * size, size);                                    \
-    }                                                                                                                \
-  }                                                                                                                  \
-  CLONES void backward_rows(const T* grad, const T* z, const T* mean, const T* rstd, const T* gamma, T* grad_z,      \
-                            T* grad_gamma, T* grad_beta, std::int64_t rows, std::int64_t size) {                     \
-    for (std::int64_t r = 0; r < rows; ++r) {                                                                        \
-      backward_row(grad + r * size, NormInput<T>{z + r * size, mean[r], rstd[r]}, rstd[r], gamma, grad_z + r * size, \
-                   grad_gamma, grad_beta, size);                                                                     \
-    }                                                                                                                \
-  }                                                                                                                  \
-  CLONES void backward_rows_from_output(const T* grad, const T* y, const T* rstd, const T* gamma, const T* beta,     \
-                                        T* grad_z, T* grad_gamma, T* grad_beta, std::int64_t rows,                   \
-                                        std::int64_t size) {                                                         \
-    for (std::int64_t r = 0; r < rows; ++r) {                                                                        \
-      backward_row(grad + r * size, NormOutput<T>{y + r * size, gamma, beta}, rstd[r], gamma, grad_z + r * size,     \
-                   grad_gamma, grad_beta, size);                                                                     \
-    }                                                                                                                \
-  }                                                                                                                  \
-  CLONES void add_runs(const T* runs, std::int64_t num_runs, std::int64_t size, T* sum) {                            \
-    add_runs_loop(runs, num_runs, size, sum);                                                                        \
+#define TEMPO_LAYER_NORM_ROWS(T, CLONES)                                                                               \
+  CLONES void forward_rows(const T* z, const T* gamma, const T* beta, double eps, T* y, Compute<T>* mean,              \
+                           Compute<T>* rstd, std::int64_t rows, std::int64_t size) {                                   \
+    for (std::int64_t r = 0; r < rows; ++r) {                                                                          \
+      forward_row(z + r * size, gamma, beta, eps, y + r * size, mean + r, rstd + r, size);                             \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  CLONES void apply_rows(const T* z, const Compute<T>* mean, const Compute<T>* rstd, const T* gamma, const T* beta,    \
+                         T* y, std::int64_t rows, std::int64_t size) {                                                 \
+    for (std::int64_t r = 0; r < rows; ++r) {                                                                          \
+      apply_row(z + r * size, mean[r], rstd[r], gamma, beta, y + r * size, size);                                      \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  CLONES void backward_rows(const T* grad, const T* z, const Compute<T>* mean, const Compute<T>* rstd, const T* gamma, \
+                            T* grad_z, Compute<T>* grad_gamma, Compute<T>* grad_beta, std::int64_t rows,               \
+                            std::int64_t size) {                                                                       \
+    for (std::int64_t r = 0; r < rows; ++r) {                                                                          \
+      backward_row(grad + r * size, NormInput<T>{z + r * size, mean[r], rstd[r]}, rstd[r], gamma, grad_z + r * size,   \
+                   grad_gamma, grad_beta, size);                                                                       \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  CLONES void backward_rows_from_output(const T* grad, const T* y, const Compute<T>* rstd, const T* gamma,             \
+                                        const T* beta, T* grad_z, Compute<T>* grad_gamma, Compute<T>* grad_beta,       \
+                                        std::int64_t rows, std::int64_t size) {                                        \
+    for (std::int64_t r = 0; r < rows; ++r) {                                                                          \
+      backward_row(grad + r * size, NormOutput<T>{y + r * size, gamma, beta}, rstd[r], gamma, grad_z + r * size,       \
+                   grad_gamma, grad_beta, size);                                                                       \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  CLONES void add_runs(Compute<T>* runs, std::int64_t num_runs, std::int64_t size, T* sum) {                           \
+    add_runs_loop(runs, num_runs, size, sum);                                                                          \
   }
 
 TEMPO_LAYER_NORM_ROWS(float, TEMPO_VECTORISED)
+TEMPO_LAYER_NORM_ROWS(at::BFloat16, TEMPO_VECTORISED)
+TEMPO_LAYER_NORM_ROWS(at::Half, TEMPO_VECTORISED)
 TEMPO_LAYER_NORM_ROWS(double, )
 
 using ThreeTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
@@ -147,8 +160,8 @@ ThreeTensors layer_norm_kernel(const at::Tensor& z_any, const at::Tensor& gamma,
   const std::int64_t rows = z.size(0);
   const std::int64_t size = z.size(1);
   at::Tensor y = at::empty_like(z);
-  at::Tensor mean = at::empty({rows}, z.options());
-  at::Tensor rstd = at::empty({rows}, z.options());
+  at::Tensor mean = at::empty({rows}, compute_options(z));
+  at::Tensor rstd = at::empty({rows}, compute_options(z));
   const auto cpu = [&] {
     for_element_type(z, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
@@ -156,8 +169,8 @@ ThreeTensors layer_norm_kernel(const at::Tensor& z_any, const at::Tensor& gamma,
       const T* gamma_data = gamma.const_data_ptr<T>();
       const T* beta_data = beta.const_data_ptr<T>();
       T* to = y.mutable_data_ptr<T>();
-      T* mean_data = mean.mutable_data_ptr<T>();
-      T* rstd_data = rstd.mutable_data_ptr<T>();
+      Compute<T>* mean_data = mean.mutable_data_ptr<Compute<T>>();
+      Compute<T>* rstd_data = rstd.mutable_data_ptr<Compute<T>>();
       at::parallel_for(0, rows, grain_rows(size), [&](std::int64_t begin, std::int64_t end) {
         forward_rows(from + begin * size, gamma_data, beta_data, eps, to + begin * size, mean_data + begin,
                      rstd_data + begin, end - begin, size);
@@ -183,8 +196,8 @@ at::Tensor layer_norm_apply_kernel(const at::Tensor& z_any, const at::Tensor& me
     for_element_type(z, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       const T* from = z.const_data_ptr<T>();
-      const T* mean_data = mean.const_data_ptr<T>();
-      const T* rstd_data = rstd.const_data_ptr<T>();
+      const Compute<T>* mean_data = mean.const_data_ptr<Compute<T>>();
+      const Compute<T>* rstd_data = rstd.const_data_ptr<Compute<T>>();
       const T* gamma_data = gamma.const_data_ptr<T>();
       const T* beta_data = beta.const_data_ptr<T>();
       T* to = y.mutable_data_ptr<T>();
@@ -216,14 +229,14 @@ struct Gradients {
         size(grad.size(1)) {
     runs.rows_per_run = std::max<std::int64_t>(1, (rows + kMaxRowRuns - 1) / kMaxRowRuns);
     runs.num_runs = (rows + runs.rows_per_run - 1) / runs.rows_per_run;
-    sums = at::zeros({2, runs.num_runs, size}, grad.options());
+    sums = at::zeros({2, runs.num_runs, size}, compute_options(grad));
   }
 
   /// Calls rows_of_run(first row, number of rows, gamma's sums, beta's sums) for every run and adds the runs up.
   template <typename T, typename RowsOfRun>
   void for_each_run(const RowsOfRun& rows_of_run) {
-    T* gamma_sums = sums.mutable_data_ptr<T>();
-    T* beta_sums = gamma_sums + runs.num_runs * size;
+    Compute<T>* gamma_sums = sums.mutable_data_ptr<Compute<T>>();
+    Compute<T>* beta_sums = gamma_sums + runs.num_runs * size;
     at::parallel_for(0, runs.num_runs, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t run = begin; run < end; ++run) {
         const std::int64_t first = run * runs.rows_per_run;
@@ -255,11 +268,11 @@ ThreeTensors layer_norm_backward_kernel(const at::Tensor& grad_any, const at::Te
       using T = std::remove_pointer_t<decltype(type)>;
       const T* from = grad.const_data_ptr<T>();
       const T* input = z.const_data_ptr<T>();
-      const T* mean_data = mean.const_data_ptr<T>();
-      const T* rstd_data = rstd.const_data_ptr<T>();
+      const Compute<T>* mean_data = mean.const_data_ptr<Compute<T>>();
+      const Compute<T>* rstd_data = rstd.const_data_ptr<Compute<T>>();
       const T* gamma_data = gamma.const_data_ptr<T>();
       T* grad_z = to.z.mutable_data_ptr<T>();
-      to.for_each_run<T>([&](std::int64_t first, std::int64_t rows, T* gamma_sum, T* beta_sum) {
+      to.for_each_run<T>([&](std::int64_t first, std::int64_t rows, Compute<T>* gamma_sum, Compute<T>* beta_sum) {
         const std::int64_t at = first * to.size;
         backward_rows(from + at, input + at, mean_data + first, rstd_data + first, gamma_data, grad_z + at, gamma_sum,
                       beta_sum, rows, to.size);
@@ -286,11 +299,11 @@ ThreeTensors layer_norm_backward_from_output_kernel(const at::Tensor& grad_any, 
       using T = std::remove_pointer_t<decltype(type)>;
       const T* from = grad.const_data_ptr<T>();
       const T* output = y.const_data_ptr<T>();
-      const T* rstd_data = rstd.const_data_ptr<T>();
+      const Compute<T>* rstd_data = rstd.const_data_ptr<Compute<T>>();
       const T* gamma_data = gamma.const_data_ptr<T>();
       const T* beta_data = beta.const_data_ptr<T>();
       T* grad_z = to.z.mutable_data_ptr<T>();
-      to.for_each_run<T>([&](std::int64_t first, std::int64_t rows, T* gamma_sum, T* beta_sum) {
+      to.for_each_run<T>([&](std::int64_t first, std::int64_t rows, Compute<T>* gamma_sum, Compute<T>* beta_sum) {
         const std::int64_t at = first * to.size;
         backward_rows_from_output(from + at, output + at, rstd_data + first, gamma_data, beta_data, grad_z + at,
                                   gamma_sum, beta_sum, rows, to.size);
@@ -316,7 +329,8 @@ at::Tensor is_norm_invertible_kernel(const at::Tensor& gamma, const at::Tensor& 
       const T* gamma_data = gamma.const_data_ptr<T>();
       const T* beta_data = beta.const_data_ptr<T>();
       bool all = true;
-      for (std::int64_t i = 0; i < gamma.numel(); ++i) all &= math::is_channel_invertible(gamma_data[i], beta_data[i]);
+      for (std::int64_t i = 0; i < gamma.numel(); ++i)
+        all &= math::is_channel_invertible<T>(Compute<T>{gamma_data[i]}, Compute<T>{beta_data[i]});
       *answer.mutable_data_ptr<bool>() = all;
     });
   };

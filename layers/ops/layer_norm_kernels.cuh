@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kThreads)
   if (blockIdx.x != 0) return;
   int unsafe = 0;
   for (std::int64_t i = threadIdx.x; i < size; i += kThreads) {
-    if (!math::is_channel_invertible(gamma[i], beta[i])) unsafe = 1;
+    if (!math::is_channel_invertible<float>(gamma[i], beta[i])) unsafe = 1;
   }
   unsafe = block_max(unsafe);
   if (threadIdx.x == 0) *answer = unsafe == 0;
@@ -68,7 +68,7 @@ struct NormOutput {
   const float* gamma;
   const float* beta;
   __device__ float operator()(std::int64_t row, std::int64_t column, std::int64_t size) const {
-    return math::inverted(y[row * size + column], gamma[column], beta[column]);
+    return math::inverted<float>(y[row * size + column], gamma[column], beta[column]);
   }
 };
 

@@ -1,7 +1,8 @@
 // The public contract of every operator: differentiable functions on tensors.
 //
 // Shapes: T token slots, B sequences, H hidden size, A heads, M gathered rows, V classes. Tensors are contiguous, of one
-// floating type and on one device unless said otherwise; whatever breaks that is a caller's fault (TORCH_CHECK).
+// type (fp32, bf16, fp16 or, for gradient checks, fp64) and on one device unless said otherwise; whatever breaks that is a caller's
+// fault (TORCH_CHECK). What a function computes from 16-bit tensors it rounds once; sums and statistics stay in fp32.
 // Under each function stands what it keeps for the backward pass. Backward twice with retain_graph gives equal gradients;
 // second derivatives are refused. On every device an operator allocates the same tensors, temporaries included, so that a
 // step on the meta device has the memory of a real one.
@@ -148,7 +149,7 @@ at::Tensor embedding_sum(const EmbeddingTables& tables, const at::Tensor& token_
 at::Tensor gather_rows(const at::Tensor& x, const at::Tensor& index);
 
 struct CrossEntropy {
-  at::Tensor loss_sum;     ///< scalar: sum over labelled rows of -log softmax(logits)[label]
+  at::Tensor loss_sum;     ///< scalar, fp32 for 16-bit logits: sum over labelled rows of -log softmax(logits)[label]
   at::Tensor num_correct;  ///< scalar int64: labelled rows whose largest logit is the label's; has no gradient
 };
 

@@ -57,6 +57,19 @@ TEST(NormGuard, KnowsWhereTheOutputTellsTheInput) {
   EXPECT_FALSE(invertible(at::tensor({1.0, 0.0}, at::kDouble), at::zeros({2}, at::kDouble)));
 }
 
+TEST(NormGuard, AsksForMoreIn16Bits) {
+  const at::Tensor gamma = floats({1, -0.5});
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    EXPECT_TRUE(invertible(gamma.to(type), (gamma * 4).to(type)));
+    EXPECT_FALSE(invertible(gamma.to(type), (gamma * 4.125).to(type)));
+    EXPECT_FALSE(invertible(floats({1, 0}).to(type), at::zeros({2}, type)));
+  }
+  EXPECT_TRUE(invertible(floats({1, 1e-20}).to(at::kBFloat16), at::zeros({2}, at::kBFloat16)));
+  EXPECT_TRUE(invertible(floats({1, 7e-5}).to(at::kHalf), at::zeros({2}, at::kHalf)));
+  EXPECT_FALSE(invertible(floats({1, 5e-5}).to(at::kHalf), at::zeros({2}, at::kHalf)))
+      << "gamma x_hat would be subnormal";
+}
+
 TEST(NormGuard, SaysNothingToAutograd) {
   const at::Tensor gamma = at::ones({4}).set_requires_grad(true);
   const at::Tensor answer = layers::is_norm_invertible(gamma, at::zeros({4}));
@@ -138,6 +151,27 @@ TEST(LayerNorm, InvertsItsOutputWithinTheBound) {
       // One rounding of y, one of y - beta, one of the quotient; the products of two of them are beyond the sixth digit.
       const at::Tensor bound = kUnitRoundoff * (3 * exact.abs() + std::abs(ratio));
       EXPECT_LE((error / bound).max().item<double>(), 1 + 1e-6) << gamma_scale << " " << ratio;
+    }
+  }
+}
+
+TEST(LayerNorm, InvertsItsOutputOf16BitsWithinTheBound) {
+  const std::int64_t size = 20000;
+  for (const auto& [type, unit] : {std::pair{at::kBFloat16, 0x1p-8}, std::pair{at::kHalf, 0x1p-11}}) {
+    const at::Tensor z = random({1, size}, 5).to(type);
+    const at::Tensor x_hat = at::layer_norm(z.to(at::kDouble), {size}, {}, {}, 1e-12).squeeze(0);
+    for (const double gamma_scale : {1.0, -3.0, 2e-4}) {
+      for (const double ratio : {0.0, 0.5, -2.0, 4.0}) {
+        const at::Tensor gamma = ((random({size}, 6).abs() + 0.5) * gamma_scale).to(type).set_requires_grad(true);
+        const at::Tensor beta = (gamma.detach().to(at::kDouble) * ratio * 0.99).to(type);
+        ASSERT_TRUE(invertible(gamma, beta)) << type << gamma_scale << " " << ratio;
+        layers::layer_norm(z, gamma, beta, 1e-12, NormKeep::kOutput).sum().backward();
+        const at::Tensor error = (gamma.grad().to(at::kDouble) - x_hat).abs();
+        // One rounding of y, one of the gradient; fp16's smallest numbers are what a gamma of 2e-4 leaves.
+        const at::Tensor bound =
+            unit * (2.1 * x_hat.abs() + std::abs(ratio)) + (type == at::kHalf ? 3e-8 / 1e-4 : 1e-6);
+        EXPECT_LE((error / bound).max().item<double>(), 1) << type << " " << gamma_scale << " " << ratio;
+      }
     }
   }
 }

@@ -5,6 +5,7 @@
 #include "layers/math/dropout.h"
 #include "layers/math/gelu.h"
 #include "layers/math/layer_norm.h"
+#include "layers/ops/dropout_bits.h"
 
 namespace tempo::layers::math {
 namespace {
@@ -43,6 +44,20 @@ TEST(Dropout, PutsItsCoordinatesWhereTheDocumentSays) {
   EXPECT_EQ(dropout_keeps(key, words, 0), (words.word[0] & 0xffff) < 32768);
   EXPECT_EQ(dropout_keeps(key, words, 1), (words.word[0] >> 16) < 32768);
   EXPECT_EQ(dropout_keeps(key, words, 7), (words.word[3] >> 16) < 32768);
+}
+
+TEST(Dropout, DrawsTheSameWordsOnEveryProcessor) {
+  const DropoutKey key{0xFEDCBA9876543210u, 0xFFFFFFFEu, 4095, 1};
+  for (const layers::DrawBlocks draw : layers::draw_versions()) {
+    for (const std::uint32_t num_blocks : {8u, 24u, 1024u}) {
+      std::vector<std::uint32_t> words(num_blocks * 4);
+      draw(key, 4095, 0xFFFFF, 0x87654321u, num_blocks, words.data());
+      for (std::uint32_t block = 0; block < num_blocks; ++block) {
+        const PhiloxWords expected = dropout_words(key, block, 4095, 0xFFFFF, 0x87654321u);
+        for (int w = 0; w < 4; ++w) ASSERT_EQ(words[4 * block + w], expected.word[w]) << block;
+      }
+    }
+  }
 }
 
 TEST(Dropout, ScalesByTheRoundedKeepProbability) {
@@ -84,6 +99,25 @@ void expect_gelu_errors(double value_tolerance, double slope_tolerance) {
 
 TEST(Gelu, ExactFormStaysWithinItsErrorBound) { expect_gelu_errors<GeluExact>(6.5e-7, 2.4e-7); }
 TEST(Gelu, TanhFormStaysWithinItsErrorBound) { expect_gelu_errors<GeluTanh>(1.1e-6, 2.4e-7); }
+
+template <typename Form>
+void expect_limits() {
+  EXPECT_EQ(Form::value(INFINITY), INFINITY);
+  EXPECT_EQ(Form::value(-INFINITY), 0.0f);
+  for (const float size : {41.0f, 1e6f, 3e38f, INFINITY}) {
+    EXPECT_EQ(Form::value_and_slope(size).value, size);
+    EXPECT_EQ(Form::value_and_slope(size).slope, 1.0f);
+    EXPECT_EQ(Form::value_and_slope(-size).value, 0.0f);
+    EXPECT_EQ(Form::value_and_slope(-size).slope, 0.0f);
+  }
+  EXPECT_TRUE(std::isnan(Form::value(NAN)));
+  EXPECT_TRUE(std::isnan(Form::value_and_slope(NAN).slope));
+}
+
+TEST(Gelu, HasItsLimitsAtInfinityAndPassesNaN) {
+  expect_limits<GeluExact>();
+  expect_limits<GeluTanh>();
+}
 
 TEST(Exp, IsRightToSingleUlpsAndZeroFarOut) {
   double worst = 0;

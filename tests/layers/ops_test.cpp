@@ -1,5 +1,6 @@
 // Every operator against ATen on the inputs of op_cases.h.
 #include <ATen/Parallel.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/op_cases.h"
@@ -10,8 +11,11 @@ namespace {
 
 class Operators : public ::testing::TestWithParam<OpCase> {};
 
-void compare_with_reference(const OpCase& op, at::ScalarType type, double tolerance) {
-  const Result reference = evaluate(op, op.reference, prepared(op, at::kDouble));
+/// In 16 bits the reference gets the rounded inputs: what is compared is what the operator adds.
+void compare_with_reference(const OpCase& op, at::ScalarType type) {
+  const double tolerance = tolerance_of(op.name).of(type);
+  const at::ScalarType rounded_to = c10::elementSize(type) == 2 ? type : at::kDouble;
+  const Result reference = evaluate(op, op.reference, prepared(op, at::kDouble, rounded_to), rounded_to);
   const Result ours = evaluate(op, op.ours, prepared(op, type));
   expect_close(ours.value, reference.value, tolerance, "value");
   for (std::size_t i = 0; i < ours.grads.size(); ++i) {
@@ -19,28 +23,30 @@ void compare_with_reference(const OpCase& op, at::ScalarType type, double tolera
   }
 }
 
-TEST_P(Operators, EqualATenInDouble) {
-  compare_with_reference(GetParam(), at::kDouble, tolerance_of(GetParam().name).float64);
-}
+TEST_P(Operators, EqualATenInDouble) { compare_with_reference(GetParam(), at::kDouble); }
 
-TEST_P(Operators, EqualATenInFloat) {
-  compare_with_reference(GetParam(), at::kFloat, tolerance_of(GetParam().name).float32);
-}
+TEST_P(Operators, EqualATenInFloat) { compare_with_reference(GetParam(), at::kFloat); }
+
+TEST_P(Operators, EqualATenInBFloat16) { compare_with_reference(GetParam(), at::kBFloat16); }
+
+TEST_P(Operators, EqualATenInHalf) { compare_with_reference(GetParam(), at::kHalf); }
 
 TEST_P(Operators, GiveEqualGradientsTwice) {
   const OpCase& op = GetParam();
-  Tensors inputs = prepared(op, at::kFloat);
-  const at::Tensor value = op.ours(inputs);
-  if (value.numel() == 0) return;  // nothing to differentiate
-  value.backward(cotangent(value), /*retain_graph=*/true);
-  Tensors first;
-  for (std::size_t i = 0; i < op.num_differentiable; ++i) {
-    first.push_back(inputs[i].grad().clone());
-    inputs[i].mutable_grad().reset();
+  for (const at::ScalarType type : kStorageTypes) {
+    Tensors inputs = prepared(op, type);
+    const at::Tensor value = op.ours(inputs);
+    if (value.numel() == 0) return;  // nothing to differentiate
+    value.backward(cotangent(value), /*retain_graph=*/true);
+    Tensors first;
+    for (std::size_t i = 0; i < op.num_differentiable; ++i) {
+      first.push_back(inputs[i].grad().clone());
+      inputs[i].mutable_grad().reset();
+    }
+    value.backward(cotangent(value));
+    for (std::size_t i = 0; i < op.num_differentiable; ++i)
+      EXPECT_TRUE(at::equal(first[i], inputs[i].grad())) << type << ", input " << i;
   }
-  value.backward(cotangent(value));
-  for (std::size_t i = 0; i < op.num_differentiable; ++i)
-    EXPECT_TRUE(at::equal(first[i], inputs[i].grad())) << "input " << i;
 }
 
 TEST_P(Operators, GiveTheSameBitsOnOneThread) {
@@ -60,36 +66,44 @@ TEST_P(Operators, GiveTheSameBitsOnOneThread) {
     EXPECT_TRUE(at::equal(many.grads[i], one.grads[i])) << "input " << i;
 }
 
-TEST_P(Operators, HaveTheSameShapesOnMeta) {
+TEST_P(Operators, HaveTheSameShapesAndTypesOnMeta) {
   const OpCase& op = GetParam();
-  const Result real = evaluate(op, op.ours, prepared(op, at::kFloat));
-  Tensors inputs = prepared(op, at::kFloat);
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    inputs[i] = inputs[i].detach().to(at::kMeta).set_requires_grad(i < op.num_differentiable);
+  for (const at::ScalarType type : kStorageTypes) {
+    const Result real = evaluate(op, op.ours, prepared(op, type));
+    Tensors inputs = prepared(op, type);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      inputs[i] = inputs[i].detach().to(at::kMeta).set_requires_grad(i < op.num_differentiable);
+    }
+    const at::Tensor value = op.ours(inputs);
+    ASSERT_TRUE(value.is_meta());
+    EXPECT_EQ(value.sizes(), real.value.sizes());
+    EXPECT_EQ(value.scalar_type(), real.value.scalar_type());
+    if (value.numel() == 0) return;
+    value.backward(at::empty_like(value));
+    for (std::size_t i = 0; i < op.num_differentiable; ++i) {
+      EXPECT_EQ(inputs[i].grad().sizes(), real.grads[i].sizes());
+      EXPECT_EQ(inputs[i].grad().scalar_type(), type);
+    }
   }
-  const at::Tensor value = op.ours(inputs);
-  ASSERT_TRUE(value.is_meta());
-  EXPECT_EQ(value.sizes(), real.value.sizes());
-  EXPECT_EQ(value.scalar_type(), real.value.scalar_type());
-  if (value.numel() == 0) return;
-  value.backward(at::empty_like(value));
-  for (std::size_t i = 0; i < op.num_differentiable; ++i) EXPECT_EQ(inputs[i].grad().sizes(), real.grads[i].sizes());
 }
 
 TEST_P(Operators, TakeTensorsOfAnyLayout) {
   const OpCase& op = GetParam();
-  const Result plain = evaluate(op, op.ours, prepared(op, at::kFloat));
-  Tensors inputs = prepared(op, at::kFloat);
-  Tensors strided = inputs;
-  // Operators read activations of any strides; tables and parameters are contiguous, and that is checked.
-  if (inputs[0].dim() == 2) strided[0] = inputs[0].t().contiguous().t();
-  if (op.name == "embedding_sum") {
-    EXPECT_THROW(op.ours(strided), c10::Error);
-    return;
+  for (const at::ScalarType type : kStorageTypes) {
+    const Result plain = evaluate(op, op.ours, prepared(op, type));
+    const Tensors inputs = prepared(op, type);
+    Tensors strided = inputs;
+    // Operators read activations of any strides; tables and parameters are contiguous, and that is checked.
+    if (inputs[0].dim() == 2) strided[0] = inputs[0].t().contiguous().t();
+    if (op.name == "embedding_sum") {
+      EXPECT_THROW(op.ours(strided), c10::Error);
+      return;
+    }
+    const at::Tensor value = op.ours(strided);
+    ASSERT_EQ(value.sizes(), plain.value.sizes());
+    const double tolerance = type == at::kFloat ? 2e-6 : 2 * tolerance_of(op.name).of(type);
+    expect_close(value.detach(), plain.value.to(at::kDouble), tolerance, std::string("value, ") + toString(type));
   }
-  const at::Tensor value = op.ours(strided);
-  ASSERT_EQ(value.sizes(), plain.value.sizes());
-  expect_close(value.detach(), plain.value.to(at::kDouble), 2e-6, "value");
 }
 
 TEST_P(Operators, RefuseSecondDerivatives) {
@@ -104,20 +118,21 @@ INSTANTIATE_TEST_SUITE_P(All, Operators, ::testing::ValuesIn(op_cases()),
 
 TEST(Attention, LeavesZerosWhereThereIsNothingToAttendTo) {
   const layers::Sequences in = sequences({4, 4}, {0, 3}, {0, 1});
-  const at::Tensor x = random({8, 4}, 1).to(at::kFloat);
-  for (const AttentionForm& form : attention_forms()) {
-    const at::Tensor context = layers::attention(x, x, x, form.options, in, {0.5, 1, 1, 1});
-    EXPECT_TRUE(at::equal(context.narrow(0, 0, 4), at::zeros({4, 4}))) << form.name;
-    EXPECT_TRUE(at::equal(context[7], at::zeros({4}))) << form.name;
-    EXPECT_TRUE(at::isfinite(context).all().item<bool>()) << form.name;
+  for (const at::ScalarType type : kStorageTypes) {
+    const at::Tensor x = random({8, 4}, 1).to(type);
+    for (const AttentionForm& form : attention_forms()) {
+      const at::Tensor context = layers::attention(x, x, x, form.options, in, {0.5, 1, 1, 1});
+      EXPECT_TRUE(at::equal(context.narrow(0, 0, 4), at::zeros({4, 4}, type))) << form.name;
+      EXPECT_TRUE(at::equal(context[7], at::zeros({4}, type))) << form.name;
+      EXPECT_TRUE(at::isfinite(context).all().item<bool>()) << form.name;
+    }
   }
 }
 
-/// Value and gradients of attention, in float, over three chunks of queries.
-Tensors attention_result(const layers::AttentionOptions& options) {
+/// Value and gradients of attention over three chunks of queries.
+Tensors attention_result(const layers::AttentionOptions& options, at::ScalarType type = at::kFloat) {
   Tensors inputs;
-  for (const std::uint64_t seed : {1, 2, 3})
-    inputs.push_back(random({280, 16}, seed).to(at::kFloat).set_requires_grad(true));
+  for (const std::uint64_t seed : {1, 2, 3}) inputs.push_back(random({280, 16}, seed).to(type).set_requires_grad(true));
   const layers::Sequences in = sequences({10, 270}, {7, 270}, {4, 5});
   const at::Tensor value = layers::attention(inputs[0], inputs[1], inputs[2], options, in, {0.2, 3, 2, 1});
   value.backward(cotangent(value));
@@ -127,18 +142,21 @@ Tensors attention_result(const layers::AttentionOptions& options) {
 }
 
 TEST(Attention, IsTheSameToTheBitWhateverItKeepsOfTheProbabilities) {
-  for (const AttentionForm& form : attention_forms()) {
-    layers::AttentionOptions baseline = form.options;
-    baseline.keep = layers::AttentionKeep::kDropped;
-    baseline.mask = layers::MaskKeep::kBytes;
-    const Tensors expected = attention_result(baseline);
-    const Tensors result = attention_result(form.options);
-    EXPECT_TRUE(at::equal(result[0], expected[0])) << form.name;
-    for (std::size_t i = 1; i < result.size(); ++i) {
-      if (form.options.keep == layers::AttentionKeep::kLogSumExp) {
-        expect_close(result[i], expected[i].to(at::kDouble), 1e-6, form.name);
-      } else {
-        EXPECT_TRUE(at::equal(result[i], expected[i])) << form.name << " gradient " << i;
+  for (const at::ScalarType type : kStorageTypes) {
+    for (const AttentionForm& form : attention_forms()) {
+      layers::AttentionOptions baseline = form.options;
+      baseline.keep = layers::AttentionKeep::kDropped;
+      baseline.mask = layers::MaskKeep::kBytes;
+      const Tensors expected = attention_result(baseline, type);
+      const Tensors result = attention_result(form.options, type);
+      EXPECT_TRUE(at::equal(result[0], expected[0])) << form.name;
+      for (std::size_t i = 1; i < result.size(); ++i) {
+        if (form.options.keep == layers::AttentionKeep::kLogSumExp) {
+          expect_close(result[i], expected[i].to(at::kDouble), type == at::kFloat ? 1e-6 : Tolerance{0, 0, 1}.of(type),
+                       form.name + " in " + toString(type));
+        } else {
+          EXPECT_TRUE(at::equal(result[i], expected[i])) << form.name << " gradient " << i;
+        }
       }
     }
   }
@@ -171,11 +189,60 @@ TEST(CrossEntropy, IsZeroWithoutLabels) {
   EXPECT_TRUE(at::equal(logits.grad(), at::zeros({2, 5})));
 }
 
+// An element next to the label would lose its digits if it were rounded before 1 is taken from it.
+TEST(CrossEntropy, HasGradientsOf16BitsThatAreRoundedOnce) {
+  const at::Tensor logits = at::tensor({9.0, 0.0, 1.0}, at::kDouble).unsqueeze(0);
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    const at::Tensor ours = logits.to(type).set_requires_grad(true);
+    layers::cross_entropy(ours, whole({0}), 3, -100).loss_sum.backward();
+    const at::Tensor exact = at::softmax(logits, 1) - at::tensor({1.0, 0.0, 0.0}, at::kDouble);
+    const at::Tensor relative = ((ours.grad().to(at::kDouble) - exact) / exact).abs();
+    EXPECT_LE(relative.max().item<double>(), Tolerance({0, 0, 1.01}).of(type));
+  }
+}
+
+// A word that occurs thousands of times: sums in 16 bits would stop growing.
+TEST(Embedding, AddsGradientsOf16BitsInFloat) {
+  const std::int64_t count = 5000;
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    const at::Tensor table = at::zeros({2, 70}, type).set_requires_grad(true);
+    const at::Tensor ids = at::zeros({count}, at::kLong);
+    layers::gather_rows(table, ids).backward(at::full({count, 70}, 0.5, type));
+    EXPECT_TRUE(at::equal(table.grad(), at::stack({at::full({70}, 2500.0), at::zeros({70})}).to(type)));
+  }
+}
+
 TEST(Dropout, DropsItsShareAndKeepsTheMean) {
   const layers::Sequences in = sequences({256, 256}, {256, 256}, {0, 1});
   const at::Tensor y = layers::dropout(at::ones({512, 1000}), in, {0.1, 1, 1, 1}, layers::MaskKeep::kNothing);
   EXPECT_NEAR(y.eq(0).to(at::kDouble).mean().item<double>(), 0.1, 0.002);
   EXPECT_NEAR(y.to(at::kDouble).mean().item<double>(), 1.0, 0.002);
+}
+
+TEST(Dropout, RefusesCoordinatesThatItsCounterHasNoRoomFor) {
+  const auto meta = at::TensorOptions(at::kMeta);
+  const std::int64_t slots = (1 << 20) + 1;
+  const layers::DropoutSite site{0.1, 1, 1, 1};
+  const at::Tensor long_one = at::empty({slots, 8}, meta);
+  layers::Sequences in = sequences({slots}, {slots}, {0});
+  const auto message = [](const std::function<void()>& run) -> std::string {
+    try {
+      run();
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    }
+    return "nothing thrown";
+  };
+  EXPECT_THAT(message([&] { layers::dropout(long_one, in, site, layers::MaskKeep::kBits); }),
+              ::testing::HasSubstr("1048577 slots"));
+  EXPECT_THAT(message([&] { layers::attention(long_one, long_one, long_one, {4}, in, site); }),
+              ::testing::HasSubstr("1048577 slots"));
+  in = sequences({1}, {1}, {0});
+  const at::Tensor wide = at::empty({1, (1 << 23) + 8}, meta);
+  EXPECT_THAT(message([&] { layers::dropout_add(wide, wide, in, site, layers::MaskKeep::kBits); }),
+              ::testing::HasSubstr("8388616 elements"));
+  EXPECT_THAT(message([&] { layers::attention(wide, wide, wide, {8192}, in, site); }),
+              ::testing::HasSubstr("8192 heads"));
 }
 
 TEST(Dropout, DependsOnSeedStepSiteAndExampleOnly) {

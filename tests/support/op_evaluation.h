@@ -12,20 +12,22 @@ struct Result {
   Tensors grads;
 };
 
-/// Inputs in `type`, gradients wanted where the case says so.
-inline Tensors prepared(const OpCase& op, at::ScalarType type) {
+/// Inputs in `type`, gradients wanted where the case says so. `rounded_to` is what their values have been rounded to before.
+inline Tensors prepared(const OpCase& op, at::ScalarType type, at::ScalarType rounded_to = at::kDouble) {
   Tensors inputs = op.inputs;
   for (std::size_t i = 0; i < op.num_differentiable; ++i) {
-    inputs[i] = inputs[i].to(type).detach().clone().set_requires_grad(true);
+    inputs[i] = inputs[i].to(rounded_to).to(type).detach().clone().set_requires_grad(true);
   }
   return inputs;
 }
 
-inline at::Tensor cotangent(const at::Tensor& value) { return random(value.sizes(), 99).to(value.scalar_type()); }
+inline at::Tensor cotangent(const at::Tensor& value, at::ScalarType rounded_to = at::kDouble) {
+  return random(value.sizes(), 99).to(rounded_to).to(value.scalar_type());
+}
 
-inline Result evaluate(const OpCase& op, const Apply& apply, Tensors inputs) {
+inline Result evaluate(const OpCase& op, const Apply& apply, Tensors inputs, at::ScalarType rounded_to = at::kDouble) {
   const at::Tensor value = apply(inputs);
-  if (value.numel() > 0) value.backward(cotangent(value));
+  if (value.numel() > 0) value.backward(cotangent(value, rounded_to));
   Result result{value.detach(), {}};
   for (std::size_t i = 0; i < op.num_differentiable; ++i) {
     result.grads.push_back(inputs[i].grad().defined() ? inputs[i].grad() : at::zeros_like(inputs[i]));

@@ -1,8 +1,10 @@
-// Time of GELU's backward passes beside ATen's, at::gelu_backward into memory that was touched before; one thread, alternately.
+// Time of elementwise operators on one thread, streaming through memory that was touched before.
 //
-//   build/release/gelu_backward [MILLIONS OF ELEMENTS [ROUNDS]]      default 16, 21
+//   build/release/elementwise [MILLIONS OF ELEMENTS [ROUNDS]]      default 16, 21
 //
-// "in place" makes the gradient of the input and GELU's output again (recompute), "from output" inverts the output (tempo).
+// GELU's backward passes are beside ATen's at::gelu_backward, alternately: "in place" makes the gradient of the input and GELU's
+// output again (recompute), "from output" inverts the output (tempo). Dropout's forward pass is beside a copy of the tensor, for
+// each type and each way to keep the mask.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -26,7 +28,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void compare(GeluForm form, std::int64_t size, int rounds) {
+void compare_gelu(GeluForm form, std::int64_t size, int rounds) {
   const auto in_place =
       find_operator<void(const at::Tensor&, const at::Tensor&, std::int64_t)>("tempo::gelu_backward_in_place_");
   const auto with_mask =
@@ -64,6 +66,32 @@ void compare(GeluForm form, std::int64_t size, int rounds) {
               median(ratios[2]));
 }
 
+void time_dropout(at::ScalarType type, std::int64_t size, int rounds) {
+  const std::int64_t rows = size / 1024;
+  const at::Tensor x = at::randn({rows, 1024}).to(type);
+  at::Tensor into = at::zeros_like(x);
+  Sequences sequences;
+  for (std::int64_t start = 0; start < rows; start += 512) sequences.host_starts.push_back(start);
+  sequences.host_starts.push_back(rows);
+  sequences.starts = at::tensor(sequences.host_starts, at::kLong);
+  sequences.ids = at::arange(sequences.starts.numel() - 1, at::kLong);
+  const MaskKeep keeps[3] = {MaskKeep::kBytes, MaskKeep::kBits, MaskKeep::kNothing};
+  std::vector<double> copy, ours[3];
+  for (int round = 0; round <= rounds; ++round) {
+    const double base = seconds_of([&] { into.copy_(x); });
+    double taken[3];
+    for (int i = 0; i < 3; ++i) taken[i] = seconds_of([&] { dropout(x, sequences, {0.1, 1, round, 1}, keeps[i]); });
+    if (round == 0) continue;
+    copy.push_back(base);
+    for (int i = 0; i < 3; ++i) ours[i].push_back(taken[i]);
+  }
+  const auto nanoseconds = [&](const std::vector<double>& times) {
+    return median(times) / static_cast<double>(rows * 1024) * 1e9;
+  };
+  std::printf("dropout %-8s  copy %.3f ns per element; mask as bytes %.3f, as bits %.3f, not kept %.3f\n",
+              toString(type), nanoseconds(copy), nanoseconds(ours[0]), nanoseconds(ours[1]), nanoseconds(ours[2]));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -72,6 +100,7 @@ int main(int argc, char** argv) {
   const at::NoGradGuard no_grad;
   const std::int64_t size = (argc > 1 ? std::atoll(argv[1]) : 16) << 20;
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 21;
-  for (const GeluForm form : {GeluForm::kExact, GeluForm::kTanh}) compare(form, size, rounds);
+  for (const GeluForm form : {GeluForm::kExact, GeluForm::kTanh}) compare_gelu(form, size, rounds);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) time_dropout(type, size, rounds);
   return 0;
 }
